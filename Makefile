@@ -1,0 +1,35 @@
+# Run "make" or "make help" for what there is.
+.DEFAULT_GOAL := help
+SHELL := /usr/bin/env bash
+BINARY := bin/userspace-proxy
+
+.PHONY: help build demo test lint e2e fuzz bench clean
+
+help: ## this list
+	@sed -nE 's/^([a-z0-9]+):.*## (.*)$$/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+build: ## build bin/userspace-proxy
+	CGO_ENABLED=0 go build -trimpath -o $(BINARY) ./cmd/userspace-proxy
+
+demo: build ## a proxy with backends of its own on loopback; no root; Ctrl-C ends it
+	@exec $(BINARY) demo
+
+test: ## every test; as root on Debian it installs what they need
+	@scripts/deps.sh
+	@scripts/test.sh
+
+lint: ## golangci-lint (built into bin/ the first time), gofmt, go mod tidy
+	@scripts/lint.sh
+
+e2e: ## only the end-to-end tests: the binary in network namespaces (root)
+	@scripts/deps.sh
+	@scripts/e2e.sh
+
+fuzz: ## every fuzz target for FUZZTIME (5s)
+	@scripts/fuzz.sh
+
+bench: ## the benchmarks of the packages
+	go test -run='^$$' -bench=. -benchmem ./...
+
+clean: ## remove what was built
+	rm -rf bin dist coverage.out

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# The built binary against real clients and servers. Arguments go to go test:
+# scripts/e2e.sh -run TestMatrix
+set -euo pipefail
+cd "$(dirname "$0")/../e2e"
+export PATH=$PATH:/usr/sbin:/sbin
+# -v: what the tests print, the matrix first of all, is for people.
+go test -race -count=1 -timeout=20m -v "$@" ./...
