@@ -25,7 +25,10 @@ const (
 type ServiceUpdate struct {
 	Op       Operation
 	Services []*corev1.Service
-	More     bool // an update on the source's other channel belongs to the same change; handlers hear of both together
+	// More: the source's next update, on whichever channel, belongs to the same
+	// change, and nobody is shown the one without the other. It has to follow
+	// at once, see HoldLimit.
+	More bool
 }
 
 // EndpointsUpdate is what a source says about endpoints. A SET sets
