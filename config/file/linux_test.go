@@ -1,0 +1,124 @@
+package file
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestNew_unreadable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := write(t, aService("web", "10.96.0.1"), dir, "a.yaml")
+	locked := filepath.Join(dir, "locked")
+	require.NoError(t, os.Mkdir(locked, 0o700))
+	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755)) // what is above may be passed by all
+	require.NoError(t, os.Chmod(file, 0))
+	require.NoError(t, os.Chmod(locked, 0))
+	var err error
+	asNobody(t, func() {
+		_, err = New("file", Options{Paths: []string{file, locked}})
+	})
+	require.EqualError(t, err, locked+": may not be read (give the proxy's user the right to read it)\n"+
+		file+": may not be read (give the proxy's user the right to read it)")
+}
+
+// asNobody runs f without root's power over files. It takes a thread of its
+// own, which ends with it.
+func asNobody(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocks: the thread ends
+		if os.Geteuid() == 0 {
+			const nobody = 65534
+			_, _ = unix.SetfsuidRetUid(nobody)
+		}
+		f()
+	}()
+	<-done
+}
+
+func TestSource_notARegularFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe.yaml")
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	const why = "is a named pipe, no regular file (give a file or a directory, or - for standard input)"
+	for _, path := range []string{dir, pipe} {
+		_, err := New("file", Options{Paths: []string{path}})
+		require.EqualError(t, err, pipe+": "+why)
+	}
+	_, err := New("file", Options{Paths: []string{"/dev/null"}})
+	require.EqualError(t, err, "/dev/null: is a device, no regular file (give a file or a directory, or - for standard input)")
+
+	require.NoError(t, os.Remove(pipe))
+	write(t, aService("web", "10.96.0.1"), dir, "a.yaml")
+	f := start(t, never, dir)
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	f.shows(t, "default/web 10.96.0.1", "FileUnreadable: file "+pipe+": "+why, "error: "+pipe+": "+why)
+}
+
+// TestSource_withoutInotify runs itself in a user namespace whose limits for
+// inotify are used up, and sees that files are polled and that it is said once.
+func TestSource_withoutInotify(t *testing.T) {
+	const variable = "FILE_TEST_INOTIFY_LIMIT"
+	limits := map[string]string{
+		"max_user_instances": "; raise fs.inotify.max_user_instances or the limit of open files",
+		"max_user_watches":   "; raise fs.inotify.max_user_watches",
+	}
+	limit := os.Getenv(variable)
+	if limit == "" {
+		for limit := range limits {
+			inUserNamespace(t, variable+"="+limit)
+		}
+		return
+	}
+	require.NoError(t, os.WriteFile("/proc/sys/fs/inotify/"+limit, []byte("0"), 0))
+	if w, err := fsnotify.NewWatcher(); err == nil {
+		require.ErrorIs(t, w.Add("/"), syscall.ENOSPC, "the limit holds")
+		require.NoError(t, w.Close())
+	}
+	dir := t.TempDir()
+	write(t, aService("web", "10.96.0.1"), dir, "a.yaml")
+	f := start(t, 5*time.Millisecond, dir)
+	f.stays(t, "default/web 10.96.0.1")
+	replace(t, aService("web", "10.96.0.2"), dir, "a.yaml")
+	f.shows(t, "default/web 10.96.0.2")
+	require.Len(t, f.logs.AllEntries(), 1)
+	assert.Equal(t, "files with Services cannot be watched and are looked at now and then instead"+limits[limit],
+		f.logs.LastEntry().Message)
+
+	// When watches can be made again, that is said and used.
+	require.NoError(t, os.WriteFile("/proc/sys/fs/inotify/"+limit, []byte("100"), 0))
+	require.Eventually(t, func() bool { return len(f.logs.AllEntries()) == 2 }, time.Minute, time.Millisecond)
+	assert.Equal(t, "files with Services are watched again", f.logs.LastEntry().Message)
+}
+
+// inUserNamespace runs the calling test again, as root of a new user namespace.
+func inUserNamespace(t *testing.T, variable string) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), variable)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
+	}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.True(t, strings.Contains(string(out), "--- PASS: "+t.Name()), "%s", out)
+}

@@ -1,0 +1,94 @@
+package file
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// state is all that the files say together.
+type state struct {
+	services  []*corev1.Service
+	slices    []*discoveryv1.EndpointSlice
+	endpoints []*corev1.Endpoints //nolint:staticcheck // see object
+}
+
+// merge puts the files' objects together. The same object in two files is
+// taken from the first; the other one is a fault.
+func merge(origins []*origin) (state, []*fault) {
+	type place struct {
+		file string
+		line int
+	}
+	var (
+		s      state
+		faults []*fault
+		places = map[string]place{}
+	)
+	for _, origin := range origins {
+		for i := range origin.objects {
+			o := &origin.objects[i]
+			if first, twice := places[o.String()]; twice {
+				faults = append(faults, &fault{
+					file: origin.name, line: o.line, object: o.String(), reason: duplicateObject,
+					detail: fmt.Sprintf("is in %s:%d too, which comes first and is used", first.file, first.line),
+					advice: "remove one of the two",
+				})
+				continue
+			}
+			places[o.String()] = place{origin.name, o.line}
+			switch {
+			case o.service != nil:
+				s.services = append(s.services, o.service)
+			case o.slice != nil:
+				s.slices = append(s.slices, o.slice)
+			case o.endpoints != nil:
+				s.endpoints = append(s.endpoints, o.endpoints)
+			}
+		}
+	}
+	return s, faults
+}
+
+// problems is what people should know: paths and files that cannot be read,
+// files whose newest content is bad, and objects that stand in two files.
+func problems(paths []*fault, origins []*origin, twice []*fault) []service.Problem {
+	var all []service.Problem
+	for _, f := range paths {
+		all = append(all, kept(f, "what was read from it"))
+	}
+	for _, o := range origins {
+		for _, f := range o.allFaults() {
+			if len(o.objects) > 0 {
+				all = append(all, kept(f, "the file's last good content"))
+			} else {
+				all = append(all, f.problem())
+			}
+		}
+	}
+	for _, f := range twice {
+		all = append(all, f.problem())
+	}
+	return all
+}
+
+// allFaults is why the file's newest content is not in use.
+func (o *origin) allFaults() []*fault {
+	if o.trouble != nil {
+		return []*fault{o.trouble}
+	}
+	return o.faults
+}
+
+// kept is a fault with the assurance that what was good goes on.
+func kept(f *fault, what string) service.Problem {
+	p := f.problem()
+	if p.Advice != "" {
+		p.Advice += "; "
+	}
+	p.Advice += "until then " + what + " stays in use"
+	return p
+}
