@@ -1,0 +1,253 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// labelProxyName, whatever its value, gives a Service to another proxy.
+const labelProxyName = "service.kubernetes.io/service-proxy-name"
+
+// The idle times of ClientIP affinity that the API allows, and its default.
+const (
+	defaultAffinity = 10800 * time.Second
+	maxAffinity     = 86400 * time.Second
+)
+
+// want is one Service as it asks to be served, before anybody knows who gets
+// which address.
+type want struct {
+	svc       Service
+	name      types.NamespacedName
+	families  []service.Family // of its cluster addresses; in these it has node ports
+	addresses []wantAddress    // at which each of its ports asks to be a portal; of one that comes twice, the first counts
+	affinity  time.Duration
+	ports     []*wantPort
+	speaks    []service.Family // families in which it has endpoints, of whatever condition
+}
+
+type wantAddress struct {
+	kind     service.PortalKind
+	addr     netip.Addr
+	field    fieldPath
+	withheld bool // may be nobody's portal
+}
+
+type wantPort struct {
+	index      int // in spec.ports
+	name       service.PortName
+	port       uint16
+	nodePort   uint16           // 0: none
+	portals    []service.Portal // those that it got
+	candidates []candidate      // its endpoints in both families, sorted by address
+}
+
+// readServices is what the Services that are ours to serve ask for.
+func (r *resolver) readServices(list []Service) []*want {
+	wants := make([]*want, 0, len(list))
+	for _, svc := range list {
+		if svc.Service == nil {
+			continue
+		}
+		if _, others := svc.Labels[labelProxyName]; others {
+			continue
+		}
+		w := &want{svc: svc, name: types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}}
+		if !r.readType(w) || !r.readClusterIPs(w) {
+			continue
+		}
+		r.readLoadBalancerIPs(w) // before the externalIPs: of one address given as both, the stricter kind counts
+		r.readExternalIPs(w)
+		r.readAffinity(w)
+		r.readPorts(w)
+		r.reportNotHonoured(w)
+		wants = append(wants, w)
+	}
+	return wants
+}
+
+// readType says whether a Service of its type is served at all.
+func (r *resolver) readType(w *want) bool {
+	switch t := w.svc.Spec.Type; t {
+	case corev1.ServiceTypeExternalName:
+		return false
+	case "", corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
+	default:
+		r.reportService(w, wholeField("spec.type"), ReasonInvalidType,
+			fmt.Sprintf("%q is no type of Service; it is served as a ClusterIP", t),
+			"write ClusterIP, NodePort, LoadBalancer or ExternalName")
+	}
+	return true
+}
+
+// hasNodePorts says whether Services of a type have node ports.
+func hasNodePorts(t corev1.ServiceType) bool {
+	return t == corev1.ServiceTypeNodePort || t == corev1.ServiceTypeLoadBalancer
+}
+
+// readClusterIPs reads spec.clusterIPs, or spec.clusterIP where the list is
+// empty. False: the Service has none and is not served.
+func (r *resolver) readClusterIPs(w *want) bool {
+	spec := &w.svc.Spec
+	ips, field := spec.ClusterIPs, func(i int) fieldPath { return fieldPath{before: "spec.clusterIPs", index: i} }
+	isSet := func(ip string) bool { return ip != "" }
+	if !slices.ContainsFunc(ips, isSet) {
+		ips, field = []string{spec.ClusterIP}, func(int) fieldPath { return wholeField("spec.clusterIP") }
+	}
+	if slices.Contains(ips, corev1.ClusterIPNone) {
+		return false
+	}
+	if !slices.ContainsFunc(ips, isSet) {
+		r.reportService(w, wholeField("spec.clusterIP"), ReasonNoClusterIP, "is empty, so the Service is not served",
+			"write an address, which only an API server does by itself, or None if it is to be headless")
+		return false
+	}
+	for i, ip := range ips {
+		if ip == "" {
+			continue
+		}
+		if a := r.readAddress(w, service.ClusterIP, ip, field(i)); a.IsValid() {
+			w.families = append(w.families, service.FamilyOf(a))
+		}
+	}
+	if len(w.families) == 0 { // none can be read; the node ports need not suffer
+		for _, f := range spec.IPFamilies {
+			w.families = append(w.families, service.Family(f))
+		}
+	}
+	return true
+}
+
+// readExternalIPs reads spec.externalIPs, where they are allowed.
+func (r *resolver) readExternalIPs(w *want) {
+	ips := w.svc.Spec.ExternalIPs
+	if len(ips) > 0 && !r.node.AllowExternalIPs {
+		r.reportService(w, wholeField("spec.externalIPs"), ReasonExternalIPsNotAllowed,
+			"are not served: --allow-external-ips is false", "use a LoadBalancer or NodePort Service, or allow them")
+		return
+	}
+	for i, ip := range ips {
+		r.readAddress(w, service.ExternalIP, ip, fieldPath{before: "spec.externalIPs", index: i})
+	}
+}
+
+// readLoadBalancerIPs reads the addresses in status.loadBalancer that this
+// node is to answer: not host names, and not those (ipMode Proxy) whose traffic
+// must pass the load balancer itself.
+func (r *resolver) readLoadBalancerIPs(w *want) {
+	var open map[service.Family]bool
+	for i, in := range w.svc.Status.LoadBalancer.Ingress {
+		if in.IP == "" || in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP {
+			continue
+		}
+		before := len(w.addresses)
+		a := r.readAddress(w, service.LoadBalancer, in.IP, fieldPath{"status.loadBalancer.ingress", i, ".ip"})
+		if len(w.addresses) == before {
+			continue
+		}
+		if open == nil {
+			open = r.readSourceRanges(w)
+		}
+		if !open[service.FamilyOf(a)] {
+			w.addresses[before].withheld = true
+			r.reportService(w, wholeField("spec.loadBalancerSourceRanges"), ReasonNotHonoured,
+				"cannot be enforced yet, so load balancer addresses are not served, lest everyone be let in",
+				"serve the Service by its ClusterIP or node ports, or write 0.0.0.0/0 and ::/0 if everyone may come in")
+		}
+	}
+}
+
+// readSourceRanges says in which families spec.loadBalancerSourceRanges lets
+// everyone in: where the family has a /0, and in both where nothing but /0 or
+// nothing at all is listed.
+func (r *resolver) readSourceRanges(w *want) map[service.Family]bool {
+	open := map[service.Family]bool{}
+	closed := false
+	for i, s := range w.svc.Spec.LoadBalancerSourceRanges {
+		p, err := netip.ParsePrefix(strings.TrimSpace(s))
+		switch {
+		case err != nil:
+			closed = true
+			r.reportService(w, fieldPath{before: "spec.loadBalancerSourceRanges", index: i}, ReasonInvalidSourceRange,
+				fmt.Sprintf("%q is not a range of addresses and lets nobody in", s), "write it as in 192.0.2.0/24")
+		case p.Bits() == 0:
+			open[service.FamilyOf(p.Addr())] = true
+		default:
+			closed = true
+		}
+	}
+	if !closed {
+		return map[service.Family]bool{service.IPv4: true, service.IPv6: true}
+	}
+	return open
+}
+
+// readAddress reads an address at which a Service asks for portals, and adds it
+// where it can have them. What it returns is not valid if it is no address.
+func (r *resolver) readAddress(w *want, kind service.PortalKind, s string, field fieldPath) netip.Addr {
+	a, err := parseAddr(s)
+	if err != nil {
+		r.reportService(w, field, ReasonInvalidAddress, err.Error(), "write an IPv4 or IPv6 address")
+		return netip.Addr{}
+	}
+	if bad := unfit(a, r.node.NoRedirect || r.node.AllowLoopbackFrom[w.svc.Source]); bad != "" {
+		r.reportService(w, field, ReasonRefusedAddress,
+			fmt.Sprintf("%s: a Service cannot have a %s address", a, bad), "choose another address")
+		return a
+	}
+	if f := service.FamilyOf(a); !r.node.has(f) {
+		r.missing[f] = true
+		return a
+	}
+	if kind != service.ClusterIP {
+		r.external[a] = true
+	}
+	w.addresses = append(w.addresses, wantAddress{kind: kind, addr: a, field: field})
+	return a
+}
+
+// readAffinity reads spec.sessionAffinity.
+func (r *resolver) readAffinity(w *want) {
+	switch a := w.svc.Spec.SessionAffinity; a {
+	case corev1.ServiceAffinityClientIP:
+		w.affinity = defaultAffinity
+	case "", corev1.ServiceAffinityNone:
+		return
+	default:
+		r.reportService(w, wholeField("spec.sessionAffinity"), ReasonInvalidSessionAffinity,
+			fmt.Sprintf("%q is no kind of affinity; there is none", a), "write None or ClientIP")
+		return
+	}
+	c := w.svc.Spec.SessionAffinityConfig
+	if c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
+		return
+	}
+	t := time.Duration(*c.ClientIP.TimeoutSeconds) * time.Second
+	if t <= 0 || t > maxAffinity {
+		r.reportService(w, wholeField("spec.sessionAffinityConfig.clientIP.timeoutSeconds"), ReasonInvalidSessionAffinity,
+			fmt.Sprintf("%d is not between 1 and %d; the default of %d holds", *c.ClientIP.TimeoutSeconds,
+				int(maxAffinity.Seconds()), int(defaultAffinity.Seconds())),
+			"write a number of seconds up to a day")
+		return
+	}
+	w.affinity = t
+}
+
+// reportNotHonoured names the fields that have no effect.
+func (r *resolver) reportNotHonoured(w *want) {
+	const advice = "do not rely on it here: endpoints on every node are picked"
+	if w.svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		r.reportService(w, wholeField("spec.externalTrafficPolicy"), ReasonNotHonoured, "Local has no effect yet", advice)
+	}
+	if p := w.svc.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
+		r.reportService(w, wholeField("spec.internalTrafficPolicy"), ReasonNotHonoured, "Local has no effect yet", advice)
+	}
+}
