@@ -146,6 +146,19 @@ func TestServiceConfigNeverLosesTheLast(t *testing.T) {
 	})
 }
 
+// What comes between a handler's waking and its looking is in what it sees, so
+// it need not be woken for it once more.
+func TestLookingAnswersWhatCameMeanwhile(t *testing.T) {
+	t.Parallel()
+	log, _ := logrustest.NewNullLogger()
+	c := New(log, Options{})
+	s := newSubscription(ServiceKind, &recorder{})
+	s.wake()
+	s.wake()
+	c.take(s)
+	require.Empty(t, s.trigger)
+}
+
 // A handler that panics ends the process, with the handler in the stack. The
 // test runs itself once more as the process that is to end.
 func TestCase40_APanicInAHandlerIsNotSwallowed(t *testing.T) {
