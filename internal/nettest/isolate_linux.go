@@ -40,6 +40,13 @@ func isolate() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return err
 	}
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo) // tests without a bed use loopback
+	}
+	if err != nil {
+		return err
+	}
 	name, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {
 		return err

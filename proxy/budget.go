@@ -1,0 +1,113 @@
+package proxy
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// spare is the number of descriptors left to everything that is neither a
+// listener nor traffic: standard streams, epoll, pipes of commands, the status
+// server, watches.
+const spare = 100
+
+// budget shares the process's descriptors out between listeners and traffic,
+// so that neither can take all of them: listeners may have three quarters,
+// traffic what listeners leave.
+type budget struct {
+	mu        sync.Mutex
+	total     int
+	listeners int
+	traffic   int
+	freed     chan struct{} // closed when traffic next gives back; nil while nobody waits
+}
+
+func newBudget(limit int) *budget {
+	return &budget{total: max(limit-spare, limit/2)}
+}
+
+// takeListener takes one descriptor for a listening or held socket.
+func (b *budget) takeListener() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.listeners+1 > b.total*3/4 || b.listeners+b.traffic+1 > b.total {
+		return false
+	}
+	b.listeners++
+	return true
+}
+
+func (b *budget) giveListener() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.listeners--
+}
+
+// take takes n descriptors for traffic, all or none.
+func (b *budget) take(n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.listeners+b.traffic+n > b.total {
+		return false
+	}
+	b.traffic += n
+	return true
+}
+
+func (b *budget) give(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.traffic -= n
+	if b.freed != nil {
+		close(b.freed)
+		b.freed = nil
+	}
+}
+
+// waitFreed is closed when traffic next gives something back.
+func (b *budget) waitFreed() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.freed == nil {
+		b.freed = make(chan struct{})
+	}
+	return b.freed
+}
+
+// BudgetStatus tells how many descriptors are in use, of how many.
+type BudgetStatus struct {
+	Total     int `json:"total"`
+	Listeners int `json:"listeners"`
+	Traffic   int `json:"traffic"`
+}
+
+func (b *budget) status() BudgetStatus {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return BudgetStatus{Total: b.total, Listeners: b.listeners, Traffic: b.traffic}
+}
+
+// flowBudget is what UDP flows take from: one descriptor each, and no more of
+// them than the limit on flows.
+type flowBudget struct {
+	*budget
+	free atomic.Int64 // flows that may still be opened
+}
+
+func newFlowBudget(b *budget, flows int) *flowBudget {
+	f := &flowBudget{budget: b}
+	f.free.Store(int64(flows))
+	return f
+}
+
+func (b *flowBudget) tryAcquire() bool {
+	if b.free.Add(-1) < 0 || !b.take(1) {
+		b.free.Add(1)
+		return false
+	}
+	return true
+}
+
+func (b *flowBudget) release() {
+	b.give(1)
+	b.free.Add(1)
+}

@@ -1,0 +1,119 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/sirupsen/logrus"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// Rules leads portals to listeners: nftables.Runner and iptables.Runner.
+type Rules interface {
+	// Sync makes the rules equal to redirects, all of them, at one moment. On
+	// an error the rules that were in force before still are, and the next
+	// call starts from what is really there. Calls come one at a time.
+	Sync(ctx context.Context, redirects []service.Redirect) error
+}
+
+// PortRange is the range, both ends included, that listener ports are taken from.
+type PortRange struct {
+	First, Last uint16
+}
+
+// Config is what a Proxier needs to know. Zero values stand for the defaults
+// that Defaults fills in.
+type Config struct {
+	Log     logrus.FieldLogger
+	Metrics *Metrics // nil: not counted
+
+	// Rules leads portals to listeners on the addresses of Listen. Without
+	// Rules listeners stand on the portals themselves.
+	Rules  Rules
+	Listen map[service.Family]netip.Addr
+	Ports  PortRange // default 10000-29999
+	Mark   uint32    // put on own dials, so that rules leave them alone; 0: none (it needs CAP_NET_ADMIN)
+
+	DialTimeout      time.Duration // for all attempts together; default 5 s
+	FallbackDelay    time.Duration // after which a second endpoint is tried beside the first; default 250 ms
+	HalfCloseTimeout time.Duration // a half-closed connection without traffic ends after it; default 2 min
+	IdleTimeout      time.Duration // a connection without traffic ends after it; 0: never
+	KeepAlive        time.Duration // time between keepalive probes; default 30 s, negative: none
+	UDPTimeout       time.Duration // a flow without traffic ends after it; default 30 s
+	MaxUDPFlows      int           // default 65536
+	DrainTimeout     time.Duration // how long connections live on after the end of Run's context; 0: they end at once
+
+	SyncPeriod    time.Duration // between full reconciles; default 30 s
+	MinSyncPeriod time.Duration // between two reconciles; default 100 ms
+	Linger        time.Duration // how long a replaced listener accepts on; default 1 s
+	Descriptors   int           // that the process may open; default RLIMIT_NOFILE
+}
+
+// Defaults fills in what is not set.
+func (c *Config) Defaults() {
+	set := func(d *time.Duration, to time.Duration) {
+		if *d == 0 {
+			*d = to
+		}
+	}
+	set(&c.DialTimeout, 5*time.Second)
+	set(&c.FallbackDelay, 250*time.Millisecond)
+	set(&c.HalfCloseTimeout, 2*time.Minute)
+	set(&c.KeepAlive, 30*time.Second)
+	set(&c.UDPTimeout, 30*time.Second)
+	set(&c.SyncPeriod, 30*time.Second)
+	set(&c.MinSyncPeriod, 100*time.Millisecond)
+	set(&c.Linger, time.Second)
+	if c.Ports == (PortRange{}) {
+		c.Ports = PortRange{First: 10000, Last: 29999}
+	}
+	if c.MaxUDPFlows == 0 {
+		c.MaxUDPFlows = 65536
+	}
+	if c.Descriptors == 0 {
+		c.Descriptors = descriptorLimit()
+	}
+	if c.Log == nil {
+		c.Log = logrus.StandardLogger()
+	}
+}
+
+// Validate names everything that is wrong, by the flag that sets it.
+func (c *Config) Validate() error {
+	var errs *multierror.Error
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"--dial-timeout", c.DialTimeout},
+		{"--tcp-half-close-timeout", c.HalfCloseTimeout},
+		{"--udp-timeout", c.UDPTimeout},
+		{"--sync-period", c.SyncPeriod},
+		{"--min-sync-period", c.MinSyncPeriod},
+	} {
+		if d.value <= 0 {
+			errs = multierror.Append(errs, fmt.Errorf("%s must be above 0, got %v", d.flag, d.value))
+		}
+	}
+	if c.IdleTimeout < 0 {
+		errs = multierror.Append(errs, fmt.Errorf("--tcp-idle-timeout must not be below 0, got %v", c.IdleTimeout))
+	}
+	if c.DrainTimeout < 0 {
+		errs = multierror.Append(errs, fmt.Errorf("--drain-timeout must not be below 0, got %v", c.DrainTimeout))
+	}
+	if c.MaxUDPFlows < 1 {
+		errs = multierror.Append(errs, fmt.Errorf("--max-udp-flows must be above 0, got %d", c.MaxUDPFlows))
+	}
+	if c.Ports.First == 0 || c.Ports.First > c.Ports.Last {
+		errs = multierror.Append(errs, fmt.Errorf("--proxy-port-range must be FIRST-LAST within 1-65535, got %d-%d", c.Ports.First, c.Ports.Last))
+	}
+	if c.Rules != nil && len(c.Listen) == 0 {
+		errs = multierror.Append(errs, errors.New("rules need a listening address in at least one family"))
+	}
+	return errs.ErrorOrNil()
+}

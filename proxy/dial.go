@@ -1,0 +1,140 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+)
+
+// maxAttempts bounds how many endpoints one client's connection may try: a
+// Service whose hundred endpoints all refuse must not make a hundred dials of
+// each connect.
+const maxAttempts = 8
+
+// userTimeouts is how many keepalive periods sent data may stay unacknowledged,
+// or a peer's window closed, before the connection is given up.
+const userTimeouts = 10
+
+var errNoEndpoint = errors.New("no endpoint")
+
+// dialer connects to endpoints.
+type dialer struct {
+	mark      uint32
+	timeout   time.Duration // for all attempts together
+	fallback  time.Duration // until the next endpoint is tried beside the last
+	keepAlive time.Duration
+	metrics   *Metrics
+}
+
+// attempt is the outcome of one dial.
+type attempt struct {
+	endpoint netip.AddrPort
+	conn     *net.TCPConn
+	err      error
+}
+
+// dial connects to an endpoint that the balancer picks for client. An endpoint
+// that refuses is passed over at once; beside one that does not answer within
+// the fallback delay another is tried, and the first to connect wins. The
+// balancer hears of every endpoint that failed or was outrun.
+func (d *dialer) dial(ctx context.Context, b balancer, client netip.Addr) (*net.TCPConn, netip.AddrPort, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	results := make(chan attempt)
+	var tried, pending []netip.AddrPort // both in the order of their start
+	next := func() bool {
+		if len(tried) == maxAttempts {
+			return false
+		}
+		endpoint, ok := b.Pick(client, tried)
+		if !ok {
+			return false
+		}
+		tried = append(tried, endpoint)
+		pending = append(pending, endpoint)
+		go d.attempt(ctx, endpoint, results)
+		return true
+	}
+	defer func() { // attempts that were outrun end with their context
+		cancel()
+		for range pending {
+			if late := <-results; late.conn != nil {
+				_ = late.conn.Close()
+			}
+		}
+	}()
+
+	if !next() {
+		return nil, netip.AddrPort{}, errNoEndpoint
+	}
+	fallback := time.NewTimer(d.fallback)
+	defer fallback.Stop()
+	var errs *multierror.Error
+	for len(pending) > 0 {
+		select {
+		case <-fallback.C:
+			if next() {
+				fallback.Reset(d.fallback)
+			}
+		case a := <-results:
+			at := slices.Index(pending, a.endpoint)
+			pending = slices.Delete(pending, at, at+1)
+			if a.err == nil {
+				for _, outrun := range pending[:at] {
+					b.Failed(outrun)
+				}
+				b.Succeeded(client, a.endpoint)
+				return a.conn, a.endpoint, nil
+			}
+			d.metrics.dialFailed(a.err)
+			errs = multierror.Append(errs, fmt.Errorf("endpoint %v: %w", a.endpoint, a.err))
+			if !isLocal(a.err) {
+				b.Failed(a.endpoint)
+			}
+			if ctx.Err() == nil && next() {
+				fallback.Reset(d.fallback)
+			}
+		}
+	}
+	return nil, netip.AddrPort{}, errs.ErrorOrNil()
+}
+
+func (d *dialer) attempt(ctx context.Context, endpoint netip.AddrPort, results chan<- attempt) {
+	nd := net.Dialer{
+		KeepAlive:       -1, // as keepAliveConfig says, no default
+		KeepAliveConfig: keepAliveConfig(d.keepAlive),
+		Control: func(_, _ string, c syscall.RawConn) error {
+			if err := markSocket(c, d.mark); err != nil {
+				return err
+			}
+			if d.keepAlive < 0 {
+				return nil
+			}
+			return setUserTimeout(c, userTimeouts*d.keepAlive)
+		},
+	}
+	conn, err := nd.DialContext(ctx, "tcp", endpoint.String())
+	a := attempt{endpoint: endpoint, err: err}
+	if err == nil {
+		a.conn = conn.(*net.TCPConn)
+	}
+	results <- a
+}
+
+// isLocal tells a failure of this host, descriptors or rights, from one of the
+// endpoint's. A lack of local ports counts as the endpoint's: ports run out
+// for each destination apart, so another endpoint helps.
+func isLocal(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
+		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EPERM)
+}
+
+func keepAliveConfig(d time.Duration) net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: d > 0, Idle: d, Interval: d, Count: userTimeouts}
+}

@@ -1,0 +1,17 @@
+// Package proxy serves service ports: it opens a listener for each, has rules
+// lead the portals to it, and carries TCP connections and UDP flows to the
+// endpoints that the balancer picks.
+//
+// A Proxier is told the whole desired state and makes it so, in this order:
+// open what is new, redirect in one transaction, close what is left over. A
+// connection then goes
+//
+//	tcpListener (tcp.go) -> dialer (dial.go) -> relay (relay.go)
+//
+// and a datagram goes through udpServer (udp.go). Sockets that must refuse
+// are held: bound, so that nobody else takes the port, and not listening.
+//
+// The package owns sockets and the goroutines that use them. It knows neither
+// Kubernetes nor how rules are written: Rules is an interface, and where it is
+// nil (--redirect=none) listeners stand on the portals themselves.
+package proxy

@@ -1,0 +1,89 @@
+package proxy
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics count what the data path does. Their labels are bounded: they hold
+// protocols and reasons, never addresses.
+type Metrics struct {
+	Connections  *prometheus.CounterVec // by how they ended
+	Active       prometheus.Gauge       // TCP connections open now
+	Bytes        *prometheus.CounterVec // carried over TCP, by direction
+	DialFailures *prometheus.CounterVec // by reason
+	Refused      *prometheus.CounterVec // client connections closed unserved, by reason
+	AcceptErrors *prometheus.CounterVec // by reason
+	Syncs        *prometheus.CounterVec // reconciles, by result
+	SyncSeconds  prometheus.Histogram
+	Ports        prometheus.Gauge // service ports that have a listener
+	Problems     *prometheus.GaugeVec
+	udp          *udpCounters // kept by the UDP loop, read when metrics are
+}
+
+// NewMetrics registers the metrics of the data path.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	const ns = "userspace_proxy"
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: name, Help: help}, labels)
+		r.MustRegister(c)
+		return c
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: ns, Name: name, Help: help})
+		r.MustRegister(g)
+		return g
+	}
+	m := &Metrics{
+		Connections:  vec("tcp_connections_total", "TCP connections that were relayed and have ended, by how they ended.", "ended"),
+		Active:       gauge("tcp_connections_active", "TCP connections being relayed."),
+		Bytes:        vec("tcp_bytes_total", "Bytes relayed over TCP by connections that have ended; up is client to endpoint.", "direction"),
+		DialFailures: vec("dial_failures_total", "Failed dials to endpoints, by reason.", "reason"),
+		Refused:      vec("tcp_refused_total", "Client connections that were reset without reaching an endpoint, by reason.", "reason"),
+		AcceptErrors: vec("accept_errors_total", "Failures to accept a connection, by reason.", "reason"),
+		Syncs:        vec("syncs_total", "Reconciles of listeners and rules, by result.", "result"),
+		Ports:        gauge("service_ports", "Service ports that have a listener."),
+		SyncSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: ns, Name: "sync_duration_seconds", Help: "Time one reconcile of listeners and rules takes.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}),
+		Problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: ns, Name: "listener_problems", Help: "Service ports and portals without a listener, by reason.",
+		}, []string{"reason"}),
+	}
+	m.udp = new(udpCounters)
+	r.MustRegister(m.SyncSeconds, m.Problems, m.udp)
+	return m
+}
+
+func (m *Metrics) dialFailed(err error) { m.DialFailures.WithLabelValues(reason(err)).Inc() }
+
+// reason is a short, bounded name of a network error.
+func reason(err error) string {
+	var timeout interface{ Timeout() bool }
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "unreachable"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "no_local_port"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return "descriptors"
+	case errors.Is(err, syscall.ECONNRESET):
+		return "reset"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return "timeout"
+	}
+	return "other"
+}
+
+// discard is a Registerer for metrics that nobody reads.
+type discard struct{}
+
+func (discard) Register(prometheus.Collector) error  { return nil }
+func (discard) MustRegister(...prometheus.Collector) {}
+func (discard) Unregister(prometheus.Collector) bool { return true }

@@ -1,0 +1,42 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// socketPlace is what a port number is unique in.
+type socketPlace struct {
+	family   service.Family
+	protocol service.Protocol
+}
+
+// portRange hands out listener ports in turn, so that a port that was given
+// back is used again as late as can be: packets for its last owner may still
+// be on their way.
+type portRange struct {
+	PortRange
+	next map[socketPlace]int // offset of the next to try
+}
+
+func newPortRange(r PortRange) *portRange {
+	return &portRange{PortRange: r, next: make(map[socketPlace]int)}
+}
+
+// open calls try with one port after another until one is not in use.
+func (r *portRange) open(place socketPlace, addr netip.Addr, try func(netip.AddrPort) error) error {
+	size := int(r.Last) - int(r.First) + 1
+	for range size {
+		port := r.First + uint16(r.next[place]%size) //nolint:gosec // below Last, which is a uint16
+		r.next[place]++
+		err := try(netip.AddrPortFrom(addr, port))
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return err
+		}
+	}
+	return fmt.Errorf("every %s port of %v in %d-%d is in use", place.protocol, addr, r.First, r.Last)
+}

@@ -1,0 +1,309 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/userspace-proxy/userspace-proxy/loadbalancer"
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// Proxier makes the service ports it is told of be served. Update and Status
+// may be called at any time, by anyone; Run once.
+type Proxier struct {
+	config  Config
+	shared  *shared
+	numbers *portRange
+	trigger chan struct{} // capacity 1: something is to be done
+
+	mu       sync.Mutex
+	desired  []service.Port // newest, whole
+	complete bool           // nothing but desired is wanted
+	status   syncStatus
+
+	ports   map[service.Key]*servicePort // what is served; Run's own, changed under mu
+	claims  *claims                      // Run's own
+	retired sync.WaitGroup               // listeners that were replaced and accept on for a moment
+}
+
+// syncStatus is how the last reconcile went.
+type syncStatus struct {
+	problems []service.Problem
+	err      error
+	at       time.Time // when listeners and rules were last as desired
+}
+
+// New makes a Proxier of a configuration, of which defaults are filled in.
+func New(c Config) (*Proxier, error) {
+	c.Defaults()
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(discard{})
+	}
+	budget, warn := newBudget(c.Descriptors), newLimiter(10*time.Second)
+	flows := newUDPFlows(udpFlowsConfig{
+		limit: newFlowBudget(budget, c.MaxUDPFlows), mark: c.Mark, counters: c.Metrics.udp, warn: warn,
+	})
+	return &Proxier{
+		config: c,
+		shared: &shared{
+			log: c.Log, warn: warn, metrics: c.Metrics,
+			budget: budget, conns: newConnections(),
+			dialer: &dialer{
+				mark: c.Mark, timeout: c.DialTimeout, fallback: c.FallbackDelay,
+				keepAlive: c.KeepAlive, metrics: c.Metrics,
+			},
+			halfClose: c.HalfCloseTimeout, idle: c.IdleTimeout,
+			udp: flows, udpIdle: c.UDPTimeout,
+		},
+		numbers: newPortRange(c.Ports),
+		trigger: make(chan struct{}, 1),
+		ports:   make(map[service.Key]*servicePort),
+		claims:  newClaims(),
+	}, nil
+}
+
+// Update tells what is to be served: all of it, each Key once. While complete
+// is false not every source has been heard, and what is served already and not
+// among ports is served on. It returns at once.
+func (p *Proxier) Update(ports []service.Port, complete bool) {
+	p.mu.Lock()
+	p.desired, p.complete = ports, complete
+	p.mu.Unlock()
+	select {
+	case p.trigger <- struct{}{}:
+	default: // the one that waits will see this too
+	}
+}
+
+// Run reconciles at every Update, at every sync period, and after a failure
+// with growing pauses, until ctx ends. Then it accepts on until no connection
+// is open or the drain timeout is over, and closes everything. Rules stay as
+// they are.
+func (p *Proxier) Run(ctx context.Context) error {
+	const firstRetry = time.Second
+	next := time.NewTimer(p.config.SyncPeriod)
+	defer next.Stop()
+	retry := firstRetry
+	for {
+		select {
+		case <-ctx.Done():
+			return p.drain()
+		case <-p.trigger:
+		case <-next.C:
+		}
+		started := time.Now()
+		if err := p.sync(ctx); err != nil && ctx.Err() == nil {
+			p.config.Log.WithError(err).Errorf("cannot reconcile, trying again in %v; what was served is served on", retry)
+			next.Reset(retry)
+			retry = min(2*retry, p.config.SyncPeriod)
+		} else {
+			next.Reset(p.config.SyncPeriod)
+			retry = firstRetry
+		}
+		pause(ctx, p.config.MinSyncPeriod-time.Since(started))
+	}
+}
+
+// sync makes listeners and rules as desired: open, redirect, close.
+func (p *Proxier) sync(ctx context.Context) error {
+	started := time.Now()
+	desired, complete := p.wanted()
+
+	problems, openErr := p.open(desired)
+	redirectErr := p.redirect(ctx, desired)
+	if redirectErr == nil && complete {
+		p.close(desired)
+	}
+
+	err := errors.Join(openErr, redirectErr)
+	p.report(problems, err, time.Since(started))
+	return err
+}
+
+// wanted is what to serve: what is desired, and until that is complete also
+// what is served already.
+func (p *Proxier) wanted() (desired map[service.Key]service.Port, complete bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	desired = make(map[service.Key]service.Port, len(p.desired))
+	if !p.complete {
+		for key, s := range p.ports {
+			desired[key] = s.spec
+		}
+	}
+	for _, port := range p.desired {
+		desired[port.Key] = port
+	}
+	return desired, p.complete
+}
+
+// open gives every desired port its listeners, serving or held as it has
+// endpoints or none. What cannot be opened is a problem and gets no redirect;
+// the error is of failures that another try may mend.
+func (p *Proxier) open(desired map[service.Key]service.Port) ([]service.Problem, error) {
+	var problems []service.Problem
+	var errs []error
+	if p.config.Rules != nil {
+		problems = p.claims.claim(p.shared.budget, desired)
+	} else {
+		p.vacate(desired)
+	}
+	for _, key := range sortedKeys(desired) {
+		s := p.port(key)
+		found, err := s.update(p, desired[key])
+		problems = append(problems, found...)
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return problems, errors.Join(errs...)
+}
+
+// vacate closes listeners on portals that are another service port's now.
+// Without rules the next cannot open before the last has closed.
+func (p *Proxier) vacate(desired map[service.Key]service.Port) {
+	owner := make(map[claim]service.Key)
+	for key, port := range desired {
+		for _, portal := range port.Portals {
+			owner[claim{key.Protocol, portal.Addr}] = key
+		}
+	}
+	for key, s := range p.ports {
+		s.closeWhere(p, func(at place) bool {
+			next, ok := owner[claim{key.Protocol, netip.AddrPort(at)}]
+			return ok && next != key
+		})
+	}
+}
+
+// port is the served port of that key, made where there is none.
+func (p *Proxier) port(key service.Key) *servicePort {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.ports[key]
+	if s == nil {
+		s = newServicePort(key, loadbalancer.NewGroup(time.Now))
+		p.ports[key] = s
+	}
+	return s
+}
+
+// redirect leads every portal that can be served to its listener.
+func (p *Proxier) redirect(ctx context.Context, desired map[service.Key]service.Port) error {
+	if p.config.Rules == nil {
+		return nil
+	}
+	var redirects []service.Redirect
+	for _, key := range sortedKeys(desired) {
+		redirects = append(redirects, p.ports[key].redirects(p)...)
+	}
+	if err := p.config.Rules.Sync(ctx, redirects); err != nil {
+		return fmt.Errorf("apply %d redirects: %w", len(redirects), err)
+	}
+	return nil
+}
+
+// close lets go of what no redirect leads to any more.
+func (p *Proxier) close(desired map[service.Key]service.Port) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, s := range p.ports {
+		if _, ok := desired[key]; ok {
+			s.closeStale(p)
+			continue
+		}
+		s.closeAll(p)
+		delete(p.ports, key)
+	}
+	p.claims.release(p.shared.budget, desired)
+}
+
+// retire closes a listener that nothing leads to any more. Connections that
+// wait in its queue would be reset, so it accepts on for a moment.
+func (p *Proxier) retire(l listener) {
+	p.retired.Add(1)
+	go func() {
+		defer p.retired.Done()
+		pause(p.shared.conns.ctx, p.config.Linger)
+		l.close()
+		p.shared.budget.giveListener()
+	}()
+}
+
+func (p *Proxier) report(problems []service.Problem, err error, took time.Duration) {
+	slices.SortFunc(problems, service.Problem.Compare)
+	m := p.shared.metrics
+	m.SyncSeconds.Observe(took.Seconds())
+	m.Problems.Reset()
+	for _, problem := range problems {
+		m.Problems.WithLabelValues(problem.Reason).Inc()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.Ports.Set(float64(len(p.ports)))
+	for _, problem := range problems {
+		if !slices.Contains(p.status.problems, problem) {
+			p.config.Log.Warn(problem)
+		}
+	}
+	p.status.problems, p.status.err = problems, err
+	if err != nil {
+		m.Syncs.WithLabelValues("error").Inc()
+		return
+	}
+	m.Syncs.WithLabelValues("ok").Inc()
+	p.status.at = time.Now()
+}
+
+// drain waits for connections to end, then closes everything.
+func (p *Proxier) drain() error {
+	p.drainConnections()
+	p.mu.Lock()
+	for key, s := range p.ports {
+		s.closeAll(p)
+		delete(p.ports, key)
+	}
+	p.mu.Unlock()
+	p.claims.release(p.shared.budget, nil)
+	p.shared.conns.abortAll()
+	p.retired.Wait()
+	p.shared.conns.wg.Wait()
+	p.shared.udp.close()
+	return nil
+}
+
+// drainConnections returns when no connection is open, or at the drain timeout.
+func (p *Proxier) drainConnections() {
+	if p.config.DrainTimeout == 0 {
+		return
+	}
+	open := p.shared.conns.open.Load()
+	if open > 0 {
+		p.config.Log.Infof("stopping when the last of %d connections has ended, in %v at the latest", open, p.config.DrainTimeout)
+	}
+	deadline := time.Now().Add(p.config.DrainTimeout)
+	for p.shared.conns.open.Load() > 0 && time.Now().Before(deadline) {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// pause waits for d, or for ctx.
+func pause(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,206 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// relay carries bytes between a client and an endpoint until both directions
+// have ended. It owns both connections from newRelay on and closes them.
+//
+// Each direction is a goroutine of its own that reads, writes, and at the end
+// of its source passes on what it met there:
+//
+//   - the end of the stream: the other side's stream ends too, and the
+//     opposite direction goes on (half-close);
+//   - a reset or a timeout: the other side is reset, but not before its kernel
+//     has delivered every byte that came ahead of it.
+//
+// A write that fails says that its destination is broken. That is noted, and
+// left to the direction that reads from there: bytes that arrived before the
+// break still wait in its buffers and go out first.
+type relay struct {
+	up   pipe // client to endpoint
+	down pipe // endpoint to client
+
+	halfClose time.Duration // a half-closed relay without traffic ends after it
+	idle      time.Duration // a relay without traffic ends after it; 0: never
+
+	watch   *time.Timer // runs checkIdle
+	watched int64       // bytes carried when watch was last armed; the timer's own
+	closing atomic.Bool // one direction has ended
+	ended   atomic.Int32
+}
+
+// peer is one end of the relay.
+type peer struct {
+	conn     *net.TCPConn
+	broken   atomic.Bool // reset, timed out or aborted; set by whichever direction meets it first
+	finished atomic.Bool // its stream was ended from here, by CloseWrite
+}
+
+// pipe is one direction.
+type pipe struct {
+	from, to *peer
+	bytes    atomic.Int64
+	mover    // how bytes are moved on this system
+}
+
+// Reasons for which a relay ends; they are labels of a metric.
+const (
+	endedEOF     = "eof"     // both streams ended
+	endedReset   = "reset"   // one side reset its connection or vanished
+	endedTimeout = "timeout" // idle, or half-closed and idle
+	endedAbort   = "abort"   // the proxy wanted it to end
+)
+
+const (
+	running int32 = iota
+	timedOut
+	aborted
+)
+
+func newRelay(client, endpoint *net.TCPConn, halfClose, idle time.Duration) *relay {
+	c, e := &peer{conn: client}, &peer{conn: endpoint}
+	r := &relay{up: pipe{from: c, to: e}, down: pipe{from: e, to: c}, halfClose: halfClose, idle: idle}
+	r.watch = time.AfterFunc(time.Hour, r.checkIdle)
+	r.watch.Stop()
+	return r
+}
+
+// run carries bytes until both directions have ended and says why they did.
+func (r *relay) run() string {
+	if r.idle > 0 {
+		r.watch.Reset(r.idle)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.carryDown()
+	}()
+	r.carryUp()
+	<-done
+	r.watch.Stop()
+	_ = r.up.from.conn.Close()
+	_ = r.up.to.conn.Close()
+	switch {
+	case r.ended.Load() == timedOut:
+		return endedTimeout
+	case r.ended.Load() == aborted:
+		return endedAbort
+	case r.up.from.broken.Load() || r.up.to.broken.Load():
+		return endedReset
+	}
+	return endedEOF
+}
+
+// carryUp and carryDown have names of their own so that a stack dump tells them apart.
+func (r *relay) carryUp()   { r.carry(&r.up) }
+func (r *relay) carryDown() { r.carry(&r.down) }
+
+func (r *relay) carry(p *pipe) {
+	err := p.copy()
+	if errors.Is(err, errWrite) {
+		p.to.broken.Store(true)
+		return // the opposite direction reads from there and ends both
+	}
+	if err != nil || p.from.lost() {
+		p.from.broken.Store(true)
+		p.to.flush(r.halfClose)
+		p.to.reset()
+		return
+	}
+	p.to.finished.Store(true)
+	_ = p.to.conn.CloseWrite()
+	if r.closing.CompareAndSwap(false, true) && r.ended.Load() == running {
+		r.watch.Reset(r.quiet())
+	}
+}
+
+// quiet is how long the relay may be without traffic now; 0 means for ever.
+func (r *relay) quiet() time.Duration {
+	if r.closing.Load() && (r.idle == 0 || r.halfClose < r.idle) {
+		return r.halfClose
+	}
+	return r.idle
+}
+
+// checkIdle ends a relay that carried nothing since it was last called.
+func (r *relay) checkIdle() {
+	n := r.up.bytes.Load() + r.down.bytes.Load()
+	if n == r.watched {
+		r.end(timedOut)
+		return
+	}
+	r.watched = n
+	r.watch.Reset(r.quiet())
+}
+
+// abort ends the relay at once; run returns soon after. It may be called at any time.
+func (r *relay) abort() { r.end(aborted) }
+
+func (r *relay) end(why int32) {
+	if r.ended.CompareAndSwap(running, why) {
+		r.up.from.reset()
+		r.up.to.reset()
+	}
+}
+
+// errWrite marks a failure of a pipe's destination, not of its source.
+var errWrite = errors.New("write")
+
+// copy carries bytes until the source ends (nil), the source breaks, or the
+// destination does (errWrite).
+func (p *pipe) copy() error {
+	for {
+		n, err := p.move()
+		p.bytes.Add(n)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// lost tells, at the end of its stream, whether the peer was reset. The reset
+// shows once, and a write in the opposite direction may have taken it; what is
+// left to a read then looks like the end of the stream. A connection that is
+// closed already, though nothing was ended from here, gives it away.
+func (p *peer) lost() bool {
+	return p.broken.Load() || !p.finished.Load() && isClosed(p.conn)
+}
+
+// reset closes the connection with RST instead of FIN.
+func (p *peer) reset() {
+	p.broken.Store(true)
+	_ = p.conn.SetLinger(0)
+	_ = p.conn.Close()
+}
+
+// flush waits until the peer's kernel has everything that was written, or has
+// taken nothing for the time given.
+func (p *peer) flush(patience time.Duration) {
+	const first, last = time.Millisecond, 50 * time.Millisecond
+	left, known := unsent(p.conn)
+	if !known {
+		// A reset would throw away what is still on its way. The end of the
+		// stream does not, and nothing better can be told from here.
+		_ = p.conn.CloseWrite()
+		_ = p.conn.SetLinger(-1)
+		return
+	}
+	progress := time.Now()
+	for wait := first; left > 0 && time.Since(progress) < patience; wait = min(2*wait, last) {
+		time.Sleep(wait)
+		n, _ := unsent(p.conn)
+		if n < left {
+			progress = time.Now()
+		}
+		left = n
+	}
+}

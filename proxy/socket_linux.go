@@ -1,0 +1,316 @@
+//go:build linux && !portable
+
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// backlog is how many connections may wait to be accepted; the kernel cuts it
+// to net.core.somaxconn.
+const backlog = 4096
+
+// tcpSocket is a bound TCP socket that is either held or listening.
+//
+// Held means bound and not listening: the kernel refuses connections with a
+// reset, and the port is nobody else's. A listening socket goes back to held
+// by shutdown(SHUT_RD), which ends the listening and leaves the binding and
+// every accepted connection alone.
+type tcpSocket struct {
+	ln   *net.TCPListener // made of a bound socket; Accept fails with EINVAL while it is held
+	addr netip.AddrPort
+}
+
+// openTCP binds a held socket. The port is given: one that the kernel chooses
+// (0) would be lost when listening ends.
+func openTCP(addr netip.AddrPort) (*tcpSocket, error) {
+	fd, err := bound(addr, unix.SOCK_STREAM, unix.SO_REUSEADDR)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "tcp "+addr.String())
+	defer f.Close() //nolint:errcheck // FileListener has its own copy
+	// REUSEADDR was wanted against connections in TIME_WAIT. Left on, it
+	// would let a stranger listen on the port that is held here.
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0); err != nil {
+		return nil, fmt.Errorf("hold tcp %v: %w", addr, err)
+	}
+	ln, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("hold tcp %v: %w", addr, err)
+	}
+	tcp := ln.(*net.TCPListener)
+	return &tcpSocket{ln: tcp, addr: tcp.Addr().(*net.TCPAddr).AddrPort()}, nil
+}
+
+// listen makes a held socket accept.
+func (s *tcpSocket) listen() error {
+	return s.control("listen", func(fd int) error {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			return err
+		}
+		return unix.Listen(fd, backlog)
+	})
+}
+
+// hold makes a listening socket refuse; a waiting accept returns errHeld.
+func (s *tcpSocket) hold() error {
+	return s.control("hold", func(fd int) error {
+		if err := unix.Shutdown(fd, unix.SHUT_RD); err != nil {
+			return err
+		}
+		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0)
+	})
+}
+
+func (s *tcpSocket) accept() (*net.TCPConn, error) {
+	conn, err := s.ln.AcceptTCP()
+	if errors.Is(err, unix.EINVAL) {
+		return nil, errHeld
+	}
+	return conn, err
+}
+
+// setUserTimeout sets what accepted connections inherit.
+func (s *tcpSocket) setUserTimeout(d time.Duration) error {
+	rc, err := s.ln.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return setUserTimeout(rc, d)
+}
+
+func (s *tcpSocket) close() error { return s.ln.Close() }
+
+func (s *tcpSocket) control(op string, f func(fd int) error) error {
+	rc, err := s.ln.SyscallConn()
+	if err == nil {
+		var inner error
+		err = rc.Control(func(fd uintptr) { inner = f(int(fd)) })
+		err = errors.Join(err, inner)
+	}
+	if err != nil {
+		return fmt.Errorf("%s tcp %v: %w", op, s.addr, err)
+	}
+	return nil
+}
+
+// udpSocket is a bound UDP socket that is held or has been released to a server.
+//
+// Held means connected to itself: no datagram of anyone else's matches it, so
+// the kernel answers port unreachable, and the port is nobody else's. Going
+// either way a second socket is bound beside the first, and then the first
+// closes: a connected IPv6 socket cannot be disconnected without losing its
+// binding. SO_REUSEPORT is on only for that moment. Left on, it would let a
+// daemon of the same user share the port, and let this proxy into a daemon's.
+type udpSocket struct {
+	held *net.UDPConn // nil while released
+	addr netip.AddrPort
+}
+
+// openUDP binds a held socket.
+func openUDP(addr netip.AddrPort) (*udpSocket, error) {
+	held, err := openUDPConn(addr, 0)
+	if err == nil {
+		err = connectToSelf(held)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &udpSocket{held: held, addr: held.LocalAddr().(*net.UDPAddr).AddrPort()}, nil
+}
+
+// release hands out a socket that receives. The caller closes it.
+func (s *udpSocket) release() (*net.UDPConn, error) {
+	conn, err := beside(s.held, s.addr)
+	if err != nil {
+		return nil, err
+	}
+	_ = s.held.Close()
+	s.held = nil
+	return conn, nil
+}
+
+// hold makes the address refuse as soon as the caller closes conn, which it
+// has from release.
+func (s *udpSocket) hold(conn syscall.Conn) error {
+	held, err := beside(conn, s.addr)
+	if err == nil {
+		err = connectToSelf(held)
+	}
+	if err == nil {
+		s.held = held
+	}
+	return err
+}
+
+func (s *udpSocket) close() error {
+	if s.held == nil {
+		return nil
+	}
+	return s.held.Close()
+}
+
+// beside binds a second socket on the address of first.
+func beside(first syscall.Conn, addr netip.AddrPort) (*net.UDPConn, error) {
+	if err := setReusePort(first, addr, 1); err != nil {
+		return nil, err
+	}
+	second, err := openUDPConn(addr, unix.SO_REUSEPORT)
+	if err != nil {
+		return nil, errors.Join(err, setReusePort(first, addr, 0))
+	}
+	return second, setReusePort(second, addr, 0)
+}
+
+func setReusePort(conn syscall.Conn, addr netip.AddrPort, on int) error {
+	return controlUDP(conn, addr, "share the port of", func(fd int) error {
+		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, on)
+	})
+}
+
+// connectToSelf holds the socket; it closes it on an error.
+func connectToSelf(conn *net.UDPConn) error {
+	err := controlUDP(conn, conn.LocalAddr().(*net.UDPAddr).AddrPort(), "hold", func(fd int) error {
+		self, err := unix.Getsockname(fd)
+		if err != nil {
+			return err
+		}
+		return unix.Connect(fd, self)
+	})
+	if err != nil {
+		_ = conn.Close()
+	}
+	return err
+}
+
+func controlUDP(conn syscall.Conn, addr netip.AddrPort, op string, f func(fd int) error) error {
+	rc, err := conn.SyscallConn()
+	if err == nil {
+		var inner error
+		err = rc.Control(func(fd uintptr) { inner = f(int(fd)) })
+		err = errors.Join(err, inner)
+	}
+	if err != nil {
+		return fmt.Errorf("%s udp %v: %w", op, addr, err)
+	}
+	return nil
+}
+
+func openUDPConn(addr netip.AddrPort, reuse int) (*net.UDPConn, error) {
+	fd, err := bound(addr, unix.SOCK_DGRAM, reuse)
+	if err != nil {
+		return nil, err
+	}
+	return udpConn(fd, addr)
+}
+
+// udpConn takes over fd, on errors too.
+func udpConn(fd int, addr netip.AddrPort) (*net.UDPConn, error) {
+	f := os.NewFile(uintptr(fd), "udp "+addr.String())
+	defer f.Close() //nolint:errcheck // FilePacketConn has its own copy
+	pc, err := net.FilePacketConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("open udp %v: %w", addr, err)
+	}
+	return pc.(*net.UDPConn), nil
+}
+
+// bound is a socket of the address's own family alone ("0.0.0.0" does not take
+// IPv6 along), bound with one reuse option on, or none where reuse is 0.
+func bound(addr netip.AddrPort, typ, reuse int) (int, error) {
+	network := "tcp"
+	if typ == unix.SOCK_DGRAM {
+		network = "udp"
+	}
+	domain := unix.AF_INET6
+	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: int(addr.Port()), Addr: addr.Addr().As16()}
+	if service.FamilyOf(addr.Addr()) == service.IPv4 {
+		domain = unix.AF_INET
+		sa = &unix.SockaddrInet4{Port: int(addr.Port()), Addr: addr.Addr().Unmap().As4()}
+	}
+	fd, err := unix.Socket(domain, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open %s %v: %w", network, addr, os.NewSyscallError("socket", err))
+	}
+	if reuse != 0 {
+		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, reuse, 1))
+	}
+	if err == nil && domain == unix.AF_INET6 {
+		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1))
+	}
+	if err == nil {
+		err = os.NewSyscallError("bind", unix.Bind(fd, sa))
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return 0, fmt.Errorf("open %s %v: %w", network, addr, err)
+	}
+	return fd, nil
+}
+
+// markSocket makes a socket's packets known to the rules as the proxy's own.
+func markSocket(c syscall.RawConn, mark uint32) error {
+	if mark == 0 {
+		return nil
+	}
+	var inner error
+	err := c.Control(func(fd uintptr) {
+		inner = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(mark))
+	})
+	return errors.Join(err, os.NewSyscallError("setsockopt SO_MARK", inner))
+}
+
+// setUserTimeout bounds how long sent data may stay unacknowledged.
+func setUserTimeout(c syscall.RawConn, d time.Duration) error {
+	var inner error
+	err := c.Control(func(fd uintptr) {
+		inner = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
+	})
+	return errors.Join(err, os.NewSyscallError("setsockopt TCP_USER_TIMEOUT", inner))
+}
+
+// unsent is the number of bytes that the peer's kernel has not acknowledged.
+// Known is false where the system cannot tell.
+func unsent(conn *net.TCPConn) (n int, known bool) {
+	rc, err := conn.SyscallConn()
+	if err != nil {
+		return 0, true // closed
+	}
+	var inner error
+	err = rc.Control(func(fd uintptr) { n, inner = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	if err != nil || inner != nil {
+		return 0, true
+	}
+	return n, true
+}
+
+// isClosed tells whether a connection is over in both directions.
+func isClosed(conn *net.TCPConn) bool {
+	const tcpClose = 7 // TCP_CLOSE of the kernel's include/net/tcp_states.h
+	rc, err := conn.SyscallConn()
+	if err != nil {
+		return true
+	}
+	var info *unix.TCPInfo
+	err = rc.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	return err != nil || info != nil && info.State == tcpClose
+}
+
+func descriptorLimit() int {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur > 1<<20 {
+		return 1 << 20
+	}
+	return int(r.Cur)
+}

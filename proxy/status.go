@@ -1,0 +1,127 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// Status is what a Proxier serves at one moment, for people and tests. Field
+// names of its JSON are a contract.
+type Status struct {
+	Rules       string            `json:"rules"`  // "redirect" or "none"
+	Synced      time.Time         `json:"synced"` // when listeners and rules were last as desired
+	Error       string            `json:"error,omitempty"`
+	Descriptors BudgetStatus      `json:"descriptors"`
+	Ports       []PortStatus      `json:"ports"`
+	Problems    []service.Problem `json:"-"` // shown with everybody else's
+}
+
+// PortStatus is one service port.
+type PortStatus struct {
+	Name      string           `json:"name"` // namespace/name:port/protocol
+	Family    service.Family   `json:"family"`
+	Source    string           `json:"source"`
+	Affinity  string           `json:"affinity,omitempty"` // idle time of ClientIP affinity
+	Clients   int              `json:"affinityClients,omitempty"`
+	Portals   []PortalStatus   `json:"portals"`
+	Endpoints []EndpointStatus `json:"endpoints"`
+}
+
+// PortalStatus is one address at which clients find the port.
+type PortalStatus struct {
+	Kind     service.PortalKind `json:"kind"`
+	Addr     netip.AddrPort     `json:"addr"`
+	Listener string             `json:"listener,omitempty"` // empty: not served, see problems
+	State    string             `json:"state"`              // serving, refusing (no endpoint) or unserved
+}
+
+// EndpointStatus is one endpoint and whether it is picked.
+type EndpointStatus struct {
+	Addr        netip.AddrPort `json:"addr"`
+	Node        string         `json:"node,omitempty"`
+	Pod         string         `json:"pod,omitempty"`
+	Picked      bool           `json:"picked"`
+	Why         string         `json:"why"` // why it is or is not picked
+	Connections int            `json:"connections"`
+	Flows       int            `json:"flows"`
+}
+
+// Status may be called at any time.
+func (p *Proxier) Status() Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	st := Status{
+		Rules: "none", Synced: p.status.at, Descriptors: p.shared.budget.status(),
+		Problems: slices.Clone(p.status.problems), Ports: []PortStatus{},
+	}
+	if p.config.Rules != nil {
+		st.Rules = "redirect"
+	}
+	if p.status.err != nil {
+		st.Error = p.status.err.Error()
+	}
+	counts := p.shared.conns.count()
+	for _, key := range sortedKeys(p.ports) {
+		st.Ports = append(st.Ports, p.ports[key].status(counts[key]))
+	}
+	return st
+}
+
+func (s *servicePort) status(connections map[netip.AddrPort]int) PortStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := PortStatus{
+		Name: s.key.PortName.String(), Family: s.key.Family, Source: s.spec.Source,
+		Portals: []PortalStatus{}, Endpoints: []EndpointStatus{},
+	}
+	if s.spec.Affinity > 0 {
+		st.Affinity = s.spec.Affinity.String()
+		st.Clients = s.group.AffinityEntries()
+	}
+	for _, portal := range s.spec.Portals {
+		st.Portals = append(st.Portals, s.portalStatus(portal))
+	}
+	flows := make(map[netip.AddrPort]int)
+	for _, l := range s.listeners {
+		l.countFlows(flows)
+	}
+	now := time.Now()
+	for _, e := range s.group.Status() {
+		es := EndpointStatus{
+			Addr: e.Addr, Node: e.Node, Pod: e.Pod, Picked: true, Why: "ready",
+			Connections: connections[e.Addr], Flows: flows[e.Addr],
+		}
+		if rest := e.RestingUntil.Sub(now); rest > 0 {
+			es.Picked = false
+			es.Why = fmt.Sprintf("rests for %v after %d failed dials", rest.Round(time.Second), e.Failures)
+		}
+		st.Endpoints = append(st.Endpoints, es)
+	}
+	for _, e := range s.spec.Unused {
+		st.Endpoints = append(st.Endpoints, EndpointStatus{
+			Addr: e.Addr, Node: e.Node, Pod: e.Pod, Why: e.Why, Connections: connections[e.Addr],
+		})
+	}
+	slices.SortStableFunc(st.Endpoints, func(a, b EndpointStatus) int { return a.Addr.Compare(b.Addr) })
+	return st
+}
+
+func (s *servicePort) portalStatus(portal service.Portal) PortalStatus {
+	st := PortalStatus{Kind: portal.Kind, Addr: portal.Addr, State: "unserved"}
+	l := s.listeners[place(portal.Addr)]
+	if l == nil {
+		l = s.listeners[place{}]
+	}
+	if l == nil || s.unserved[portal.Addr] {
+		return st
+	}
+	st.Listener, st.State = l.addr().String(), "refusing"
+	if l.isServing() {
+		st.State = "serving"
+	}
+	return st
+}

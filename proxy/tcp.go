@@ -1,0 +1,183 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// errHeld is what accept returns while a socket refuses connections.
+var errHeld = errors.New("socket is held")
+
+// tcpListener accepts the connections of one address. It is born held; serve
+// and hold switch it, one at a time.
+type tcpListener struct {
+	key    service.Key
+	sock   *tcpSocket
+	group  balancer
+	shared *shared
+
+	accepting sync.WaitGroup // the accept loop, which runs while it serves
+	serving   bool
+	closed    context.Context
+	closing   context.CancelFunc
+}
+
+func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, s *shared) (*tcpListener, error) {
+	sock, err := openTCP(addr)
+	if err != nil {
+		return nil, err
+	}
+	if d := s.dialer.keepAlive; d > 0 {
+		if err := sock.setUserTimeout(userTimeouts * d); err != nil {
+			_ = sock.close()
+			return nil, err
+		}
+	}
+	l := &tcpListener{key: key, sock: sock, group: group, shared: s}
+	l.closed, l.closing = context.WithCancel(context.Background())
+	return l, nil
+}
+
+func (l *tcpListener) addr() netip.AddrPort { return l.sock.addr }
+func (l *tcpListener) isServing() bool      { return l.serving }
+
+func (l *tcpListener) serve() error {
+	if l.serving {
+		return nil
+	}
+	if err := l.sock.listen(); err != nil {
+		return err
+	}
+	l.serving = true
+	l.accepting.Add(1)
+	go l.acceptLoop()
+	return nil
+}
+
+func (l *tcpListener) hold() error {
+	if !l.serving {
+		return nil
+	}
+	if err := l.sock.hold(); err != nil {
+		return err
+	}
+	l.accepting.Wait()
+	l.serving = false
+	return nil
+}
+
+// close stops accepting and frees the address. Connections go on.
+func (l *tcpListener) close() {
+	l.closing()
+	_ = l.sock.close()
+	l.accepting.Wait()
+}
+
+// endpointsChanged has nothing to do: connections to an endpoint that is gone
+// end by themselves.
+func (l *tcpListener) endpointsChanged(func(netip.AddrPort) bool) {}
+
+// countFlows: TCP has connections, which are counted where they are kept.
+func (l *tcpListener) countFlows(map[netip.AddrPort]int) {}
+
+// acceptLoop accepts until the socket is held or closed.
+func (l *tcpListener) acceptLoop() {
+	defer l.accepting.Done()
+	const first, last = 5 * time.Millisecond, time.Second
+	pause := first
+	for {
+		conn, err := l.sock.accept()
+		switch {
+		case err == nil:
+			pause = first
+			if !l.admit() {
+				_ = conn.Close()
+				return
+			}
+			l.shared.conns.start(func() { l.handle(conn) })
+		case errors.Is(err, errHeld), errors.Is(err, net.ErrClosed):
+			return
+		default:
+			// Out of descriptors or memory: the connection waits in the queue
+			// while others end. A client that gave up ends here too.
+			l.shared.metrics.AcceptErrors.WithLabelValues(reason(err)).Inc()
+			l.shared.warn.limited(l.shared.log.WithError(err), "cannot accept connections, trying again until descriptors are free")
+			if !l.sleep(pause) {
+				return
+			}
+			pause = min(2*pause, last)
+		}
+	}
+}
+
+// admit takes the two descriptors of a proxied connection from the budget and
+// waits while there are none: meanwhile clients queue in the kernel. It is
+// false when the listener was closed before there were.
+func (l *tcpListener) admit() bool {
+	for {
+		freed := l.shared.budget.waitFreed()
+		if l.shared.budget.take(2) {
+			return true
+		}
+		l.shared.metrics.AcceptErrors.WithLabelValues("descriptors").Inc()
+		l.shared.warn.limited(l.shared.log, "descriptors are used up: new connections wait until others end")
+		select {
+		case <-freed:
+		case <-l.closed.Done():
+			return false
+		}
+	}
+}
+
+func (l *tcpListener) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-l.closed.Done():
+		return false
+	}
+}
+
+// handle serves one client: picks, connects, relays.
+func (l *tcpListener) handle(conn *net.TCPConn) {
+	s := l.shared
+	defer s.budget.give(2)
+	client := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
+	_ = conn.SetKeepAliveConfig(keepAliveConfig(s.dialer.keepAlive))
+
+	endpointConn, endpoint, err := s.dialer.dial(s.conns.ctx, l.group, client.Addr().Unmap())
+	if err != nil {
+		(&peer{conn: conn}).reset()
+		why := "no_endpoint"
+		if !errors.Is(err, errNoEndpoint) {
+			why = "dial_failed"
+		}
+		s.metrics.Refused.WithLabelValues(why).Inc()
+		s.log.WithFields(logrus.Fields{"service": l.key, "client": client}).WithError(err).Debug("client refused")
+		return
+	}
+
+	c := &connection{
+		key: l.key, client: client, endpoint: endpoint, since: time.Now(),
+		relay: newRelay(conn, endpointConn, s.halfClose, s.idle),
+	}
+	s.conns.add(c)
+	defer s.conns.remove(c)
+	s.metrics.Active.Inc()
+	ended := c.relay.run()
+	s.metrics.Active.Dec()
+	s.metrics.Connections.WithLabelValues(ended).Inc()
+	s.metrics.Bytes.WithLabelValues("up").Add(float64(c.relay.up.bytes.Load()))
+	s.metrics.Bytes.WithLabelValues("down").Add(float64(c.relay.down.bytes.Load()))
+	s.log.WithFields(logrus.Fields{"service": l.key, "client": client, "endpoint": endpoint, "ended": ended}).Debug("connection ended")
+}

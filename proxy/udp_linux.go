@@ -1,0 +1,408 @@
+//go:build linux && !portable
+
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// udpLoop moves the datagrams of all UDP servers of the process, in one
+// goroutine over one epoll instance: a flow has no goroutine, no buffer and
+// nothing in Go's own poller, and a turn of the loop costs the same few system
+// calls whether it finds one socket ready or sixty. docs/benchmarks.md has what
+// that is worth against a goroutine for each flow.
+//
+// The epoll instance is itself a descriptor that Go's poller waits for, so an
+// idle loop holds no thread. Sockets are opened and used by the loop and closed
+// by it alone: whoever else ends one puts it on a list and wakes the loop, so
+// that no number is another socket's while the loop still means this one.
+type udpLoop struct {
+	flows *udpFlows
+	epoll *os.File      // nil before the first server
+	fd    int           // of epoll
+	done  chan struct{} // closed when the loop has ended
+
+	events  [64]unix.EpollEvent
+	in      *datagrams    // from clients
+	out     *datagrams    // replies, to the clients of one server
+	replies int           // in out that wait to be sent
+	to      *clientSocket // by which they go
+
+	mu      sync.Mutex
+	watched []watched // by descriptor
+	serial  int32
+	ended   []int // descriptors to close
+	parked  bool  // the loop waits, or is about to, for events or to be woken
+}
+
+// watched is what the loop does with a descriptor. An event that names an
+// earlier serial was for one that has been closed since.
+type watched struct {
+	serial int32
+	server *udpServer // read clients' datagrams for it
+	flow   *udpFlow   // or read this one's replies
+}
+
+const (
+	inBatch  = 32 // datagrams that one server's clients are read of in a turn
+	outBatch = 32 // replies sent at once
+	perFlow  = 8  // replies that one flow is read of in a turn
+	endBatch = 256
+)
+
+func newUDPLoop(u *udpFlows) *udpLoop { return &udpLoop{flows: u} }
+
+// start starts the loop where it does not run yet. The caller holds mu.
+func (l *udpLoop) start() error {
+	if l.epoll != nil {
+		return nil
+	}
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("epoll_create", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // this has os.NewFile put it into Go's poller
+		return errors.Join(os.NewSyscallError("fcntl", err), unix.Close(fd))
+	}
+	l.epoll, l.fd, l.done = os.NewFile(uintptr(fd), "epoll of UDP"), fd, make(chan struct{})
+	l.in, l.out = newDatagrams(inBatch), newDatagrams(outBatch)
+	go l.run()
+	return nil
+}
+
+// close ends the loop, after what is on its list has been closed, and waits.
+func (l *udpLoop) close() {
+	l.mu.Lock()
+	epoll := l.epoll
+	l.mu.Unlock()
+	if epoll != nil {
+		_ = epoll.Close()
+		<-l.done
+	}
+}
+
+func (l *udpLoop) run() {
+	defer close(l.done)
+	wait, err := l.epoll.SyscallConn()
+	for err == nil {
+		if err = wait.Read(l.turns); errors.Is(err, os.ErrDeadlineExceeded) { // it was woken
+			err = l.epoll.SetReadDeadline(time.Time{})
+		}
+	}
+	l.reap(math.MaxInt)
+}
+
+// turns takes turns until there is nothing to do: then it says false, and is
+// called again when there is.
+func (l *udpLoop) turns(fd uintptr) bool {
+	l.setParked(false)
+	for {
+		n := epollWait(int(fd), l.events[:])
+		if n == 0 && l.setParked(true) {
+			return false
+		}
+		now := l.flows.now()
+		for i := range n {
+			l.handle(&l.events[i], now)
+		}
+		l.reap(endBatch)
+	}
+}
+
+// setParked notes whether the loop waits. It may not while there are sockets
+// to close.
+func (l *udpLoop) setParked(parked bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.parked = parked && len(l.ended) == 0
+	return l.parked
+}
+
+// watch has the loop read from a descriptor from here on.
+func (l *udpLoop) watch(fd int, w watched) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.start(); err != nil {
+		return err
+	}
+	for fd >= len(l.watched) {
+		l.watched = append(l.watched, make([]watched, max(64, len(l.watched)))...)
+	}
+	l.serial++
+	w.serial = l.serial
+	l.watched[fd] = w
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd), Pad: w.serial}
+	if err := unix.EpollCtl(l.fd, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
+		l.watched[fd] = watched{}
+		return os.NewSyscallError("epoll_ctl", err)
+	}
+	return nil
+}
+
+// end has the loop close a descriptor that it watches.
+func (l *udpLoop) end(fd int) {
+	l.mu.Lock()
+	l.ended = append(l.ended, fd)
+	parked := l.parked
+	l.mu.Unlock()
+	if parked {
+		_ = l.epoll.SetReadDeadline(time.Unix(1, 0)) // wakes it
+	}
+}
+
+// reap closes some of what has ended, the newest first. Only the loop calls it.
+func (l *udpLoop) reap(most int) {
+	l.flush() // the socket that it sends by may be among them
+	for range most {
+		l.mu.Lock()
+		last := len(l.ended) - 1
+		if last < 0 {
+			l.mu.Unlock()
+			return
+		}
+		fd := l.ended[last]
+		l.ended = l.ended[:last]
+		w := l.watched[fd]
+		l.watched[fd] = watched{}
+		l.mu.Unlock()
+
+		if w.flow != nil {
+			_ = unix.Close(fd)
+			l.flows.limit.release()
+		} else {
+			_ = w.server.socket.file.Close()
+		}
+		w.server.open.Done()
+	}
+}
+
+// handle does what a ready descriptor is watched for.
+func (l *udpLoop) handle(event *unix.EpollEvent, now time.Duration) {
+	l.mu.Lock()
+	w := l.watched[event.Fd]
+	l.mu.Unlock()
+	switch {
+	case w.serial != event.Pad: // closed in this turn
+	case w.flow != nil:
+		l.readReplies(w.flow, now)
+	case w.server != nil:
+		l.readClients(w.server, now)
+	}
+}
+
+func (l *udpLoop) readClients(s *udpServer, now time.Duration) {
+	n, err := l.in.receive(s.socket.fd, 0, inBatch, true, s.socket.anyAddress)
+	if err != 0 && err != unix.EAGAIN {
+		s.readFailed(err)
+	}
+	for i := range n {
+		s.fromClient(l.in.payload(i), flowKey{client: l.in.sender(i), local: l.in.receivedAt(i)}, now)
+	}
+}
+
+func (l *udpLoop) readReplies(f *udpFlow, now time.Duration) {
+	if l.to != f.server.socket || outBatch-l.replies < perFlow {
+		l.flush()
+		l.to = f.server.socket
+	}
+	n, err := l.out.receive(f.socket.fd, l.replies, perFlow, false, false)
+	if err != 0 && err != unix.EAGAIN {
+		f.server.refused(f)
+	}
+	if n == 0 {
+		return
+	}
+	if !f.server.replied(f, now) {
+		l.flows.counters.dropped[dropLate].Add(uint64(n))
+		return
+	}
+	for i := l.replies; i < l.replies+n; i++ {
+		l.out.addressTo(i, f)
+	}
+	l.replies += n
+}
+
+// flush sends the replies that wait.
+func (l *udpLoop) flush() {
+	again := true
+	for sent := 0; sent < l.replies; {
+		n, err := l.out.send(l.to.fd, sent, l.replies-sent)
+		for i := sent; i < sent+n; i++ {
+			size := len(l.out.payload(i))
+			l.out.flows[i].down.count(size)
+			l.flows.counters.down.count(size)
+		}
+		sent += n
+		switch {
+		case err == 0:
+			again = true
+		case again && whySendFailed(err) == dropFailed: // perhaps what became of an earlier one
+			again = false
+		default:
+			l.to.server.drop(whySendFailed(err))
+			sent++
+			again = true
+		}
+	}
+	l.replies = 0
+}
+
+// clientSocket is the socket that a server's clients send to.
+type clientSocket struct {
+	server     *udpServer
+	loop       *udpLoop
+	file       *os.File // not in Go's poller, which would be woken by every datagram, either way
+	fd         int
+	ipv6       bool
+	anyAddress bool // it takes what is sent to any address of this host
+}
+
+// receiveBuffer is how many bytes of datagrams may wait for the loop, as the
+// kernel counts them: some 2,700 small ones or 30 of the longest. It is memory
+// only while they wait.
+const receiveBuffer = 2 << 20
+
+// listen has the loop read what clients send to conn. It replaces conn by a
+// descriptor of its own, and leaves it alone on an error.
+func (l *udpLoop) listen(s *udpServer, conn *net.UDPConn) error {
+	local := conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	fd, err := duplicate(conn)
+	if err != nil {
+		return fmt.Errorf("serve UDP on %v: %w", local, err)
+	}
+	c := &clientSocket{server: s, loop: l, fd: fd, anyAddress: local.Addr().IsUnspecified()}
+	s.socket = c
+	if c.ipv6, err = prepareClientSocket(fd, c.anyAddress); err != nil {
+		return errors.Join(fmt.Errorf("serve UDP on %v: %w", local, err), unix.Close(fd))
+	}
+	_ = unix.SetNonblock(fd, false) // keeps os.NewFile from putting it into Go's poller
+	c.file = os.NewFile(uintptr(fd), "udp "+local.String())
+	if err := l.watch(fd, watched{server: s}); err != nil {
+		_ = unix.SetNonblock(fd, true) // conn shares it
+		return errors.Join(fmt.Errorf("serve UDP on %v: %w", local, err), c.file.Close())
+	}
+	s.open.Add(1)
+	_ = conn.Close()
+	return nil
+}
+
+// duplicate is another descriptor of the connection's socket.
+func duplicate(conn *net.UDPConn) (fd int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var inner error
+	err = raw.Control(func(of uintptr) { fd, inner = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, 0) })
+	return fd, errors.Join(err, os.NewSyscallError("dup", inner))
+}
+
+func prepareClientSocket(fd int, anyAddress bool) (ipv6 bool, err error) {
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil {
+		return false, os.NewSyscallError("getsockopt", err)
+	}
+	ipv6 = domain == unix.AF_INET6
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer) // up to net.core.rmem_max
+	}
+	if anyAddress {
+		level, option := unix.IPPROTO_IP, unix.IP_PKTINFO
+		if ipv6 {
+			level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
+		}
+		if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
+			return ipv6, os.NewSyscallError("setsockopt", err)
+		}
+	}
+	return ipv6, allowFragments(fd, ipv6)
+}
+
+// allowFragments lets what is longer than some link on the way pass in pieces.
+// By default Linux forbids routers to cut, and loses the first datagram that
+// is too long while it learns that it is.
+func allowFragments(fd int, ipv6 bool) error {
+	level, option := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER
+	if ipv6 {
+		level, option = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER
+	}
+	const dont = 0 // IP_PMTUDISC_DONT and IPV6_PMTUDISC_DONT
+	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, option, dont))
+}
+
+func (c *clientSocket) close() { c.loop.end(c.fd) }
+
+func (c *clientSocket) SyscallConn() (syscall.RawConn, error) { return c.file.SyscallConn() }
+
+// endpointSocket is a flow's connected socket.
+type endpointSocket struct {
+	loop *udpLoop
+	fd   int
+}
+
+func (e endpointSocket) close() { e.loop.end(e.fd) }
+
+// send says at once whether the kernel took b.
+func (e endpointSocket) send(b []byte) error { return send(e.fd, b) }
+
+// dial gives the flow its socket and reads its replies from then on.
+func (l *udpLoop) dial(f *udpFlow) error {
+	ipv6 := f.endpoint.Addr().Is6()
+	domain := unix.AF_INET
+	if ipv6 {
+		domain = unix.AF_INET6
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	if l.flows.mark != 0 {
+		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(l.flows.mark)))
+	}
+	if err == nil {
+		err = allowFragments(fd, ipv6)
+	}
+	if err == nil {
+		err = os.NewSyscallError("connect", connect(fd, f.endpoint, ipv6))
+	}
+	if err == nil {
+		f.socket = endpointSocket{loop: l, fd: fd}
+		err = l.watch(fd, watched{server: f.server, flow: f})
+	}
+	if err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	f.server.open.Add(1)
+	return nil
+}
+
+// whyDialFailed sorts the errors of dial.
+func whyDialFailed(err error) dropReason {
+	switch {
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOSPC):
+		return dropNoDescriptor
+	case errors.Is(err, unix.EAGAIN):
+		return dropNoPort
+	}
+	return dropUnreachable
+}
+
+// whySendFailed sorts the errors of sending.
+func whySendFailed(err error) dropReason {
+	switch {
+	case errors.Is(err, unix.EMSGSIZE):
+		return dropTooBig
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
+		return dropBusy
+	}
+	return dropFailed
+}

@@ -1,0 +1,98 @@
+package proxy
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// udpListener serves the datagrams of one address. It is born held; serve and
+// hold switch it, one at a time.
+type udpListener struct {
+	key    service.Key
+	sock   *udpSocket
+	group  balancer
+	shared *shared
+
+	mu     sync.Mutex // guards server against countFlows
+	server *udpServer // nil while held
+}
+
+func newUDPListener(key service.Key, addr netip.AddrPort, group balancer, s *shared) (*udpListener, error) {
+	sock, err := openUDP(addr)
+	if err != nil {
+		return nil, err
+	}
+	return &udpListener{key: key, sock: sock, group: group, shared: s}, nil
+}
+
+func (l *udpListener) addr() netip.AddrPort { return l.sock.addr }
+
+func (l *udpListener) isServing() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.server != nil
+}
+
+func (l *udpListener) serve() error {
+	if l.server != nil {
+		return nil
+	}
+	conn, err := l.sock.release()
+	if err != nil {
+		return err
+	}
+	server, err := newUDPServer(udpConfig{
+		flows: l.shared.udp, conn: conn, balancer: l.group, idle: l.shared.udpIdle,
+		log: l.shared.log.WithField("service", l.key.String()),
+	})
+	if err != nil {
+		err = errors.Join(err, l.sock.hold(conn))
+		_ = conn.Close()
+		return err
+	}
+	l.set(server)
+	return nil
+}
+
+func (l *udpListener) hold() error {
+	if l.server == nil {
+		return nil
+	}
+	if err := l.sock.hold(l.server); err != nil {
+		return err
+	}
+	l.server.close()
+	l.set(nil)
+	return nil
+}
+
+func (l *udpListener) set(server *udpServer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.server = server
+}
+
+// close frees the address and ends its flows: they have no way back without it.
+func (l *udpListener) close() {
+	if l.server != nil {
+		l.server.close()
+	}
+	_ = l.sock.close()
+}
+
+func (l *udpListener) endpointsChanged(keep func(netip.AddrPort) bool) {
+	if l.server != nil {
+		l.server.endpointsChanged(keep)
+	}
+}
+
+func (l *udpListener) countFlows(to map[netip.AddrPort]int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.server != nil {
+		l.server.countByEndpoint(to)
+	}
+}
