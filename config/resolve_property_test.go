@@ -214,6 +214,12 @@ func (d *dice) chance() bool { return d.upTo(1) == 1 }
 func pickOne[T any](d *dice, choices ...T) T { return choices[d.upTo(len(choices)-1)] }
 
 func (d *dice) address() string {
+	if d.upTo(30) == 30 {
+		n := min(d.upTo(40), len(d.data))
+		raw := string(d.data[:n])
+		d.data = d.data[n:]
+		return raw
+	}
 	return pickOne(d, "10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "fd00::2", "192.0.2.1", "2001:db8::1", "127.0.0.1", "::1", "127.0.0.2",
 		"169.254.77.1", "fe80::1", "fe80::1%lo", "0.0.0.0", "::", "224.0.0.1", "::ffff:10.0.0.1", "010.0.0.1", "", "None", "host.example", "10.0.0.0/8")
 }
