@@ -1,0 +1,118 @@
+package status
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/pprof" //nolint:gosec // G108: on our own mux only, and only where --profiling asks for it
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/sirupsen/logrus"
+)
+
+// healthOnly is what probes may ask, from other machines too.
+func healthOnly(c Config) http.Handler {
+	mux := http.NewServeMux()
+	c.addHealth(mux)
+	return plain(mux)
+}
+
+// everything is for those who may know everything.
+func everything(c Config) http.Handler {
+	mux := http.NewServeMux()
+	c.addHealth(mux)
+	mux.HandleFunc("GET /{$}", c.index)
+	mux.HandleFunc("GET /statusz", c.statusz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{
+		ErrorLog:      promLog{c.Log},
+		ErrorHandling: promhttp.ContinueOnError,
+	}))
+	if c.Profiling {
+		// Index serves the named profiles too.
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	return plain(mux)
+}
+
+func (c Config) addHealth(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { c.healthz(w, true) })
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { c.healthz(w, false) })
+}
+
+// plain keeps browsers from making something else of what they are told.
+func plain(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// healthz answers as kube-proxy does: 200 or 503, with a recent lastUpdated
+// while all is well. On /healthz a proxy that is draining is not well, so that
+// load balancers send clients elsewhere; on /livez it is.
+func (c Config) healthz(w http.ResponseWriter, forClients bool) {
+	h := c.Health()
+	if h.Draining && forClients {
+		h.Failing = "the proxy is stopping"
+	}
+	answer := struct {
+		LastUpdated time.Time `json:"lastUpdated"`
+		CurrentTime time.Time `json:"currentTime"`
+		Failing     string    `json:"failing,omitempty"`
+	}{h.Updated, time.Now(), h.Failing}
+	code := http.StatusServiceUnavailable
+	if h.Failing == "" {
+		code, answer.LastUpdated = http.StatusOK, answer.CurrentTime
+	}
+	writeJSON(w, code, answer)
+}
+
+func (c Config) statusz(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, c.Report().whole())
+}
+
+// writeJSON is indented: who asks by hand reads it, and who asks by program
+// does not mind.
+func writeJSON(w http.ResponseWriter, code int, v any) {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false) // this is no HTML, and nosniff keeps it so
+	if err := e.Encode(v); err != nil {
+		http.Error(w, fmt.Sprintf("cannot put the answer into JSON: %v", err), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(text.Bytes()) // a client that has gone wants no answer
+}
+
+func (c Config) index(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	page := index
+	if c.Profiling {
+		page += `<li><a href="/debug/pprof/">/debug/pprof/</a> where time and memory go` + "\n"
+	}
+	_, _ = w.Write([]byte(page)) // as in writeJSON
+}
+
+const index = `<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>userspace-proxy</title>
+<h1>userspace-proxy</h1>
+<ul>
+<li><a href="/statusz">/statusz</a> what is served, and what stands in the way
+<li><a href="/metrics">/metrics</a> for Prometheus
+<li><a href="/healthz">/healthz</a>, <a href="/livez">/livez</a> for probes
+`
+
+// promLog takes what collectors fail with.
+type promLog struct{ log logrus.FieldLogger }
+
+func (l promLog) Println(v ...any) { l.log.Warn("metrics: ", fmt.Sprint(v...)) }

@@ -1,0 +1,109 @@
+package status
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/proxy"
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// Health is whether the proxy does its work.
+type Health struct {
+	Failing  string    // why it does not; empty while it does
+	Draining bool      // it is about to end: new clients should go elsewhere
+	Updated  time.Time // when everything was last as desired
+}
+
+// Report is everything that people may want to know of a proxy at one moment.
+// The names in its JSON are a contract.
+type Report struct {
+	Version  string    `json:"version"`
+	Time     time.Time `json:"time"`
+	Started  time.Time `json:"started"`
+	Uptime   string    `json:"uptime"`
+	Node     Node      `json:"node"`
+	Redirect string    `json:"redirect"` // nftables or none
+	Summary  string    `json:"summary"`  // what is served, in one line
+	Failing  string    `json:"failing,omitempty"`
+	Sources  []Source  `json:"sources"`
+	Problems []Problem `json:"problems"`
+
+	proxy.Status // Its problems are among Problems.
+}
+
+// whole is the report with empty lists where there were none, so that who
+// reads its JSON need not tell null from [].
+func (r Report) whole() Report {
+	r.Node.Addresses = append([]netip.Addr{}, r.Node.Addresses...)
+	r.Node.NodePortAddresses = append([]netip.Addr{}, r.Node.NodePortAddresses...)
+	r.Node.ListenAddresses = append([]netip.Addr{}, r.Node.ListenAddresses...)
+	if r.Sources == nil {
+		r.Sources = []Source{}
+	}
+	if r.Problems == nil {
+		r.Problems = []Problem{}
+	}
+	if r.Ports == nil {
+		r.Ports = []proxy.PortStatus{}
+	}
+	return r
+}
+
+// Node is the machine, as far as it matters to what is served.
+type Node struct {
+	Name              string       `json:"name"`
+	Addresses         []netip.Addr `json:"addresses"`         // its own in each family
+	NodePortAddresses []netip.Addr `json:"nodePortAddresses"` // where node ports are served
+	ListenAddresses   []netip.Addr `json:"listenAddresses"`   // where rules lead portals to
+}
+
+// Source is how one source of Services is doing.
+type Source struct {
+	Name      string `json:"name"`
+	Delivered bool   `json:"delivered"`         // its first full state is in
+	Age       string `json:"age,omitempty"`     // since it last sent an update
+	Checked   string `json:"checked,omitempty"` // since it last saw its origin whole
+	Services  int    `json:"services"`
+	Endpoints int    `json:"endpoints"` // EndpointSlices and Endpoints objects
+	Error     string `json:"error,omitempty"`
+}
+
+// SourcesOf are sources as people see them at a moment.
+func SourcesOf(infos []config.SourceInfo, now time.Time) []Source {
+	sources := make([]Source, len(infos))
+	for i, s := range infos {
+		sources[i] = Source{
+			Name: s.Name, Delivered: s.Delivered, Age: age(s.Updated, now), Checked: age(s.Checked, now),
+			Services: s.Services, Endpoints: s.Endpoints, Error: s.Err,
+		}
+	}
+	return sources
+}
+
+// age is how long ago something was; empty where it never was.
+func age(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return now.Sub(t).Round(time.Second).String()
+}
+
+// Problem is a service.Problem.
+type Problem struct {
+	Object string `json:"object"`
+	Field  string `json:"field,omitempty"`
+	Reason string `json:"reason"`
+	Detail string `json:"detail"`
+	Advice string `json:"advice,omitempty"`
+}
+
+// ProblemsOf are problems in the same order.
+func ProblemsOf(problems []service.Problem) []Problem {
+	all := make([]Problem, len(problems))
+	for i, p := range problems {
+		all[i] = Problem(p)
+	}
+	return all
+}
