@@ -8,13 +8,17 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
 )
 
 // shrinkBacklog makes a listening socket's queue take one connection.
@@ -204,4 +208,68 @@ func assertReceives(t *testing.T, conn *net.UDPConn, at netip.AddrPort) {
 	n, err := conn.Read(got)
 	require.NoError(t, err)
 	require.Equal(t, "here", string(got[:n]))
+}
+
+// With four local ports for each destination, the fifth connection to one
+// endpoint cannot be made. It goes to the other, and nothing rests on a lie:
+// when ports are free again both are used.
+func TestCase7_LocalPortsRunOut(t *testing.T) {
+	const setting = "/proc/sys/net/ipv4/ip_local_port_range"
+	before, err := os.ReadFile(setting)
+	require.NoError(t, err)
+	f := start(t, Config{})
+	a, b := named(t, "a"), named(t, "b")
+	f.serve(a)
+	require.NoError(t, os.WriteFile(setting, []byte("40000 40003"), 0o600))
+	defer func() { require.NoError(t, os.WriteFile(setting, before, 0o600)) }()
+
+	client := func() (string, *net.TCPConn) { // each from an address of its own, or it would run out itself
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: ownAddr().AsSlice()}, Timeout: patience}
+		d.Control = func(_, _ string, c syscall.RawConn) error { // leave the choice of port to connect, or others may not share it
+			return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1) })
+		}
+		conn, err := d.Dial("tcp", f.portal.String())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		line := make([]byte, 2)
+		if _, err := io.ReadFull(conn, line); err != nil {
+			return err.Error(), nil
+		}
+		return string(line), conn.(*net.TCPConn)
+	}
+	var open []*net.TCPConn
+	for range 4 {
+		name, conn := client()
+		require.Equal(t, "a\n", name)
+		open = append(open, conn)
+	}
+	name, _ := client()
+	require.Contains(t, name, "reset", "nothing else to try")
+	f.serve(a, b)
+	for range 4 {
+		name, _ := client()
+		require.Equal(t, "b\n", name)
+	}
+	assert.Positive(t, testutil.ToFloat64(f.config.Metrics.DialFailures.WithLabelValues("no_local_port")))
+	for _, conn := range open {
+		_ = conn.SetLinger(0)
+		require.NoError(t, conn.Close())
+	}
+	require.Eventually(t, func() bool { name, _ := client(); return name == "a\n" }, patience, 10*time.Millisecond)
+}
+
+// A peer that vanishes without a word is noticed by keepalive.
+func TestCase8_AVanishedPeerEndsTheConnection(t *testing.T) {
+	bed := nettest.NewHere(t)
+	f := start(t, Config{KeepAlive: time.Second})
+	server := bed.Back.ServeTCP(t, "10.10.2.2:7000", func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
+	defer server.Close()
+	f.serve(netip.MustParseAddrPort("10.10.2.2:7000"))
+	conn := f.dial()
+	require.Eventually(t, func() bool { return f.shared.conns.open.Load() == 1 && server.Open() == 1 }, patience, time.Millisecond)
+	bed.Node.Output(t, "ip", "link", "set", nettest.NodeToBack, "down")
+	_, err := conn.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	f.drained()
 }

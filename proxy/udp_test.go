@@ -26,7 +26,7 @@ func TestCase11_UDPLateReplyArrives(t *testing.T) {
 
 func TestCase11_UDPTrafficEitherWayKeepsAFlow(t *testing.T) {
 	t.Parallel()
-	const idle, steps = 4 * time.Second, 6
+	const idle, steps = 2 * time.Second, 6
 	for _, way := range []string{"up", "down"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
@@ -36,7 +36,7 @@ func TestCase11_UDPTrafficEitherWayKeepsAFlow(t *testing.T) {
 			c.send([]byte("0"))
 			flow := e.last(t, "0").from
 			for i := range steps {
-				time.Sleep(idle / 4)
+				time.Sleep(idle / 5)
 				if way == "up" {
 					c.send([]byte{byte('1' + i)})
 					assert.Equal(t, flow, e.last(t, string('1'+rune(i))).from)
@@ -332,7 +332,7 @@ func TestCase18_UDPEmptyDatagramsAreEchoed(t *testing.T) {
 
 func TestUDPOrderWithinAFlowStays(t *testing.T) {
 	t.Parallel()
-	const total, window = 20000, 64 // more on the way than one turn of a loop takes
+	const total, window = 5000, 64 // more on the way than one turn of a loop takes
 	e := echoUDP(t)
 	p := serveUDP(t, udpOptions{}, e.addr)
 	c := newUDPClient(t, p.addr)
@@ -349,7 +349,7 @@ func TestUDPOrderWithinAFlowStays(t *testing.T) {
 
 func TestUDPManyClientsGetEachTheirOwn(t *testing.T) {
 	t.Parallel()
-	const clients, rounds = 300, 20
+	const clients, rounds = 200, 5
 	a, b := echoUDP(t), echoUDP(t)
 	p := serveUDP(t, udpOptions{}, a.addr, b.addr)
 	var wg sync.WaitGroup
@@ -434,7 +434,7 @@ func TestUDPEverythingAtOnce(t *testing.T) {
 			}
 		})
 	}
-	for i := range 200 {
+	for i := range 100 {
 		p.setEndpoints([][]netip.AddrPort{{a.addr}, {a.addr, dead}, {}, {b.addr, dead, a.addr}}[i%4]...)
 		_ = p.status()
 		p.setIdle(time.Duration(1+i%20) * time.Millisecond)
