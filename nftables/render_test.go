@@ -1,0 +1,207 @@
+package nftables
+
+import (
+	"flag"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// dual is a configuration of a node with both families.
+func dual() Config {
+	return Config{Listen: map[service.Family]netip.Addr{
+		service.IPv4: netip.MustParseAddr("169.254.77.1"),
+		service.IPv6: netip.MustParseAddr("fd77::1"),
+	}}
+}
+
+// redirect reads a redirect as short as a table wants it: "TCP 10.96.0.10:80",
+// an action, and where there is one, a listener's address.
+func redirect(name, portal string, action service.Action, listener ...string) service.Redirect {
+	proto, addr, _ := strings.Cut(portal, " ")
+	r := service.Redirect{
+		Portal:   netip.MustParseAddrPort(addr),
+		Protocol: service.Protocol(proto),
+		Action:   action,
+		Service:  service.PortName{Namespace: "default", Name: name, Port: "main", Protocol: service.Protocol(proto)},
+	}
+	if len(listener) > 0 {
+		r.Listener = netip.MustParseAddrPort(listener[0])
+	}
+	return r
+}
+
+// mixed has each action in each family, on loopback addresses too.
+func mixed() []service.Redirect {
+	return []service.Redirect{
+		redirect("web", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10000"),
+		redirect("web", "TCP [fd96::10]:80", service.ToListener, "[fd77::1]:10001"),
+		redirect("web", "TCP 10.10.2.1:30080", service.ToListener, "169.254.77.1:10000"),
+		redirect("web", "TCP 127.0.0.1:30080", service.ToListener, "169.254.77.1:10000"),
+		redirect("web", "TCP [::1]:30080", service.ToListener, "[fd77::1]:10001"),
+		redirect("dns", "UDP 10.96.0.10:53", service.ToListener, "169.254.77.1:10002"),
+		redirect("dns", "TCP 10.96.0.10:53", service.ToListener, "169.254.77.1:10002"),
+		redirect("none", "TCP 10.96.0.11:80", service.Refuse),
+		redirect("none", "UDP [fd96::11]:80", service.Refuse),
+		redirect("none", "TCP 127.0.0.1:30081", service.Refuse),
+		redirect("away", "TCP 192.0.2.1:443", service.Drop),
+		redirect("away", "TCP [2001:db8::1]:443", service.Drop),
+	}
+}
+
+func TestRender(t *testing.T) {
+	t.Parallel()
+	v4 := dual()
+	delete(v4.Listen, service.IPv6)
+	shared := Config{
+		Table:        "userspace-proxy-other",
+		Listen:       map[service.Family]netip.Addr{service.IPv4: netip.MustParseAddr("10.10.2.1")},
+		SharedListen: true,
+		Ports:        PortRange{20000, 20999},
+		Mark:         0x3,
+	}
+	invalid := dual()
+	invalid.Table = "filter\nflush ruleset"
+	invalid.Listen[service.IPv4] = netip.MustParseAddr("127.0.0.1")
+	for name, c := range map[string]struct {
+		config    Config
+		redirects []service.Redirect
+	}{
+		"nothing":  {dual(), nil},
+		"mixed":    {dual(), mixed()},
+		"ipv4only": {v4, mixed()},
+		"shared": {shared, []service.Redirect{
+			redirect("web", "TCP 10.96.0.10:80", service.ToListener, "10.10.2.1:20000"),
+			redirect("web", "TCP 192.0.2.1:80", service.ToListener, "10.10.2.1:20000"),
+			redirect("dns", "UDP 10.96.0.10:53", service.ToListener, "10.10.2.1:20001"),
+			redirect("none", "TCP 10.96.0.11:80", service.Refuse),
+		}},
+		"leftout": {dual(), []service.Redirect{
+			redirect("good", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10000"),
+			redirect("mapped", "TCP [::ffff:10.96.0.13]:80", service.ToListener, "169.254.77.1:10000"),
+			redirect("thief", "TCP 10.96.0.10:80", service.Refuse),
+			redirect("zone", "TCP [fe80::1%eth0]:80", service.Refuse),
+			redirect("any", "TCP 0.0.0.0:80", service.Refuse),
+			redirect("zero", "TCP 10.96.0.12:0", service.Refuse),
+			redirect("sctp", "SCTP 10.96.0.12:80", service.Refuse),
+			redirect("what", "TCP 10.96.0.12:80", "reflect"),
+			redirect("cross", "TCP 10.96.0.12:80", service.ToListener, "[fd77::1]:10000"),
+			redirect("unguarded", "TCP 10.96.0.12:80", service.ToListener, "169.254.77.1:80"),
+			redirect("nowhere", "TCP 10.96.0.12:80", service.ToListener),
+		}},
+		"invalid": {invalid, mixed()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := Render(c.config, c.redirects)
+			golden := filepath.Join("testdata", name+".nft")
+			if *update {
+				require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			assert.Equal(t, string(want), got)
+		})
+	}
+}
+
+func TestRenderIsTheSameInAnyOrder(t *testing.T) {
+	t.Parallel()
+	all := append(mixed(),
+		redirect("thief", "TCP 10.96.0.10:80", service.Refuse),
+		redirect("another", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10003"),
+		redirect("another", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10003"),
+	)
+	want := Render(dual(), all)
+	assert.Contains(t, want, `{ 10.96.0.10 . tcp . 80 comment "default/another:main/TCP" : 169.254.77.1 . 10003 }`,
+		"of several the first by name has the portal")
+	for range 100 {
+		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		require.Equal(t, want, Render(dual(), all))
+	}
+}
+
+// What would open the node or hide clients is in no rule, whatever is asked.
+func TestNeverMasqueradesNorOpensLoopback(t *testing.T) {
+	t.Parallel()
+	s := Render(dual(), mixed())
+	for _, word := range []string{"masquerade", "snat", "route_localnet", "redirect", "flush", "127.0.0.0"} {
+		assert.NotContains(t, s, word)
+	}
+	for line := range strings.Lines(s) {
+		if strings.Contains(line, " prerouting ") || strings.Contains(line, " deny_prerouting ") {
+			assert.NotContains(t, line, "@loopback")
+		}
+	}
+}
+
+func TestComment(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("n", 63)
+	for name, c := range map[string]struct {
+		service service.PortName
+		want    string
+	}{
+		"plain":   {service.PortName{Namespace: "default", Name: "web", Port: "http", Protocol: service.TCP}, "default/web:http/TCP"},
+		"hostile": {service.PortName{Namespace: "a\"; flush ruleset; #", Name: "b\\\n\x00ä", Protocol: service.UDP}, "a???flush?ruleset???/b????/UDP"},
+		"long":    {service.PortName{Namespace: long, Name: long, Port: "port", Protocol: service.TCP}, long + "/" + long + "~"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := element{key: key{set: portalsMap}, service: c.service}.comment()
+			assert.Equal(t, c.want, got)
+			assert.LessOrEqual(t, len(got), maxComment)
+		})
+	}
+}
+
+func TestConfigNamesAllFaultsAtOnce(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, dual().Defaults().Validate())
+	err := Config{
+		Table: "kube-proxy",
+		Listen: map[service.Family]netip.Addr{
+			service.IPv4: netip.MustParseAddr("127.0.0.1"),
+			service.IPv6: netip.MustParseAddr("10.0.0.1"),
+			"IPX":        netip.MustParseAddr("10.0.0.1"),
+		},
+		Ports:   PortRange{3, 2},
+		Timeout: -1,
+	}.Validate()
+	for _, fault := range []string{
+		`table "kube-proxy": must be "userspace-proxy", or begin with "userspace-proxy-"`,
+		`listening address "127.0.0.1" of "IPv4": the kernel takes nothing for a loopback address from outside`,
+		`listening address "10.0.0.1" of "IPv6": not an address of the family`,
+		`listening address "10.0.0.1" of "IPX": no such family`,
+		`port range 3-2: must begin above 0`,
+		`mark 0: own dials could not be told from other traffic`,
+		`timeout -1ns: must be above 0`,
+	} {
+		assert.ErrorContains(t, err, fault)
+	}
+	assert.ErrorContains(t, Config{}.Defaults().Validate(), "no listening address in any family")
+}
+
+func TestReadCounts(t *testing.T) {
+	t.Parallel()
+	for name, list := range map[string]string{
+		"no JSON":     `table ip x`,
+		"no map":      `{"nftables": [{"map": {"name": "portals", "elem": 3}}]}`,
+		"no portal":   `{"nftables": [{"map": {"name": "portals", "elem": [[{"elem": {"val": {"concat": ["a", "tcp", 80]}}}, 0]]}}]}`,
+		"short":       `{"nftables": [{"map": {"name": "portals", "elem": [[{"elem": {"val": {"concat": ["10.0.0.1"]}}}, 0]]}}]}`,
+		"no elements": `{"nftables": [{"map": {"name": "portals", "elem": [["10.0.0.1", 0]]}}]}`,
+	} {
+		counts := Counts{Portals: make(map[Portal]uint64)}
+		assert.ErrorContains(t, readCounts([]byte(list), &counts), "nft listed", name)
+	}
+}

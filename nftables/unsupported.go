@@ -1,0 +1,30 @@
+//go:build !linux || portable
+
+package nftables
+
+import (
+	"context"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// Runner cannot be made here: New returns ErrUnsupported.
+type Runner struct{}
+
+// New returns ErrUnsupported.
+func New(Config) (*Runner, error) { return nil, ErrUnsupported }
+
+// Sync returns ErrUnsupported.
+func (*Runner) Sync(context.Context, []service.Redirect) error { return ErrUnsupported }
+
+// Forget does nothing.
+func (*Runner) Forget() {}
+
+// Counts returns ErrUnsupported.
+func (*Runner) Counts(context.Context) (Counts, error) { return Counts{}, ErrUnsupported }
+
+// Probe returns ErrUnsupported.
+func Probe(context.Context, Config) (Report, error) { return Report{}, ErrUnsupported }
+
+// Cleanup does nothing: there are no rules.
+func Cleanup(context.Context) error { return nil }
