@@ -3,6 +3,7 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -272,4 +273,72 @@ func TestCase8_AVanishedPeerEndsTheConnection(t *testing.T) {
 	_, err := conn.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 	f.drained()
+}
+
+// A dial that never ends must cost nobody but its own client. The dead
+// endpoint is tried for as long as the test lasts.
+func TestCase2_DialsAreConcurrent(t *testing.T) {
+	t.Parallel()
+	f := start(t, Config{DialTimeout: time.Hour, FallbackDelay: time.Hour})
+	f.serve(blackhole(t), named(t, "alive"))
+	stuck := make(chan struct{})
+	go func() {
+		defer close(stuck)
+		for range 2 { // one of two in turn meets the dead one
+			conn, err := net.Dial("tcp", f.portal.String())
+			if err == nil {
+				defer conn.Close() //nolint:errcheck // of the test's own
+			}
+		}
+	}()
+	<-stuck
+	served := 0
+	for range 20 {
+		conn := f.dial()
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Second)))
+		if line, _ := bufio.NewReader(conn).ReadString('\n'); line == "alive\n" {
+			served++
+		}
+		require.NoError(t, conn.Close())
+		if served == 5 {
+			break
+		}
+	}
+	assert.Equal(t, 5, served, "clients of the live endpoint are served while dials to the other hang")
+}
+
+func TestCase2_ASecondEndpointIsTriedBesideASilentOne(t *testing.T) {
+	t.Parallel()
+	f := start(t, Config{DialTimeout: time.Hour, FallbackDelay: 10 * time.Millisecond})
+	f.serve(blackhole(t), named(t, "alive"))
+	for range 4 {
+		assert.Equal(t, "alive", f.who())
+	}
+	rests := 0
+	for _, e := range f.Status().Ports[0].Endpoints {
+		if !e.Picked {
+			rests++
+			assert.Contains(t, e.Why, "rests for")
+		}
+	}
+	assert.Equal(t, 1, rests, "the silent endpoint was outrun and rests")
+}
+
+// blackhole is an address that neither accepts nor refuses: its queue is full.
+func blackhole(t *testing.T) netip.AddrPort {
+	t.Helper()
+	addr := netip.AddrPortFrom(ownAddr(), 7)
+	sock, err := openTCP(addr)
+	require.NoError(t, err)
+	require.NoError(t, sock.listen())
+	require.NoError(t, shrinkBacklog(sock))
+	t.Cleanup(func() { _ = sock.close() })
+	for range 8 { // more than the queue takes
+		conn, err := net.DialTimeout("tcp", addr.String(), 50*time.Millisecond)
+		if err != nil {
+			break
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	return addr
 }

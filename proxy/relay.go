@@ -107,6 +107,9 @@ func (r *relay) carry(p *pipe) {
 		p.to.broken.Store(true)
 		return // the opposite direction reads from there and ends both
 	}
+	if r.ended.Load() != running {
+		return // whoever ended it resets both
+	}
 	if err != nil || p.from.lost() {
 		p.from.broken.Store(true)
 		p.to.flush(r.halfClose)

@@ -5,7 +5,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -65,76 +64,6 @@ func TestCase1_HalfClosedWithTrafficLivesOn(t *testing.T) {
 	}
 	require.NoError(t, endpoint.CloseWrite())
 	assert.Len(t, readAll(t, client), 20)
-}
-
-func TestCase4_ResetIsCarriedAfterBytes(t *testing.T) {
-	t.Parallel()
-	for name, swap := range map[string]bool{"client resets": false, "endpoint resets": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, a, b := through(t, Config{})
-			if swap {
-				a, b = b, a
-			}
-			write(t, a, "last words")
-			got := make([]byte, len("last words"))
-			_, err := io.ReadFull(b, got)
-			require.NoError(t, err)
-			require.NoError(t, a.SetLinger(0))
-			require.NoError(t, a.Close())
-			_, err = b.Read(make([]byte, 1))
-			assert.ErrorIs(t, err, syscall.ECONNRESET)
-			assert.Equal(t, "last words", string(got))
-		})
-	}
-}
-
-func TestCase55_BytesBeforeAResetArriveWhole(t *testing.T) {
-	t.Parallel()
-	for name, swap := range map[string]bool{"to client": true, "to endpoint": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, a, b := through(t, Config{})
-			if swap {
-				a, b = b, a
-			}
-			sent := random(1 << 20)
-			go func() { // b does not read yet: much of it waits in the proxy's buffers
-				_, _ = a.Write(sent)
-				for { // all of it must have left a's kernel, or its own reset discards the rest
-					if left, known := unsent(a); left == 0 || !known {
-						break
-					}
-					time.Sleep(time.Millisecond)
-				}
-				_ = a.SetLinger(0)
-				_ = a.Close()
-			}()
-			time.Sleep(100 * time.Millisecond)
-			got, err := io.ReadAll(b)
-			assert.ErrorIs(t, err, syscall.ECONNRESET, "it ends as it was ended")
-			assert.True(t, bytes.Equal(sent, got), "sent %d bytes, got %d", len(sent), len(got))
-		})
-	}
-}
-
-func TestCase4_ResetWhileTheOtherSideWrites(t *testing.T) {
-	t.Parallel()
-	much := random(16 << 20)
-	for range 20 { // the writer and the reader race for the one sign of the reset
-		_, client, endpoint := through(t, Config{})
-		// The endpoint's kernel keeps the proxy writing, the endpoint itself
-		// only reads, so that the sign is left for the read here.
-		require.NoError(t, endpoint.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
-		_, err := endpoint.Write(much)
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-		_, err = io.ReadFull(client, make([]byte, 1<<20))
-		require.NoError(t, err)
-		require.NoError(t, client.SetLinger(0))
-		require.NoError(t, client.Close())
-		_, err = endpoint.Read(make([]byte, 1))
-		require.ErrorIs(t, err, syscall.ECONNRESET, "a reset must not look like the end of the stream")
-	}
 }
 
 func TestCase5_TheServerMaySpeakFirst(t *testing.T) {
