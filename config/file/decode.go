@@ -84,7 +84,7 @@ func (c *cursor) value(n *yaml.Node, v reflect.Value, at *path) {
 	if !c.spend(n, at) || n.Tag == "!!null" {
 		return
 	}
-	switch v.Kind() { //nolint:exhaustive // Kubernetes' types have no others; default tells
+	switch v.Kind() { // Kubernetes' types have no others; default tells
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		c.value(n, v.Elem(), at)

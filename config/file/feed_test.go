@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -34,20 +33,27 @@ type feed struct {
 	logs      *logtest.Hook
 }
 
-// start runs a source on paths until the test ends.
+// start runs a source on paths until the test ends. Where it is never to poll
+// and other programs hold all inotify instances for the moment, it waits.
 func start(t *testing.T, poll time.Duration, paths ...string) *feed {
 	t.Helper()
-	log, hook := logtest.NewNullLogger()
-	log.SetLevel(logrus.InfoLevel)
-	s, err := New("file", Options{Paths: paths, Poll: poll, Log: log})
-	require.NoError(t, err)
-	f := &feed{logs: hook}
-	f.run(t, s)
-	require.Eventually(t, func() bool { return f.count("status") > 0 }, time.Minute, time.Millisecond)
-	return f
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		log, hook := logtest.NewNullLogger()
+		s, err := New("file", Options{Paths: paths, Poll: poll, Log: log})
+		require.NoError(t, err)
+		f := &feed{logs: hook}
+		stop := f.run(t, s)
+		require.Eventually(t, func() bool { return f.count("status") > 0 }, time.Minute, time.Millisecond)
+		if poll != never || len(hook.AllEntries()) == 0 {
+			return f
+		}
+		stop()
+		require.True(t, time.Now().Before(deadline), hook.LastEntry().Message)
+	}
 }
 
-func (f *feed) run(t *testing.T, s *Source) {
+// run runs a source until the test ends or stop is called.
+func (f *feed) run(t *testing.T, s *Source) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	services, endpoints := make(chan config.ServiceUpdate), make(chan config.EndpointsUpdate)
 	status := make(chan config.SourceStatus)
@@ -70,11 +76,13 @@ func (f *feed) run(t *testing.T, s *Source) {
 			}
 		}
 	}()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		assert.NoError(t, <-ran)
 		<-took
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
 func (f *feed) takeServices(u config.ServiceUpdate) {

@@ -117,7 +117,7 @@ func (c *cursor) firstPort(s *firstService, n *yaml.Node, at *path) {
 	} else if err := n.Decode(&port); err != nil || port < 1 || port > highestPort {
 		c.faultAt(n.Line, at, invalidValue, n.Value+" is no port number", portAdvice)
 	}
-	s.port = int32(port) //nolint:gosec // checked above; what has a fault is not used
+	s.port = int32(port) // checked above; what has a fault is not used
 }
 
 func (c *cursor) firstEndpoints(s *firstService, n *yaml.Node, at *path) {

@@ -59,14 +59,14 @@ func list(paths []string, known []*origin) (found []*origin, faults []*fault) {
 func expand(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // troubleOf puts it into words
+		return nil, err // troubleOf puts it into words
 	}
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // troubleOf puts it into words
+		return nil, err // troubleOf puts it into words
 	}
 	var names []string
 	for _, e := range entries {

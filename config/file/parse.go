@@ -95,7 +95,7 @@ func decodeYAML(data []byte) (roots []*yaml.Node, err error) {
 		case errors.Is(err, io.EOF):
 			return roots, nil
 		case err != nil:
-			return roots, err //nolint:wrapcheck // explain puts it into words
+			return roots, err // explain puts it into words
 		}
 		roots = append(roots, doc.Content...)
 	}
@@ -156,11 +156,12 @@ func explain(text []byte, err error) broken {
 	line, problem := problemOf(err)
 	switch {
 	case strings.HasPrefix(problem, "did not find expected ','"):
-		line++ // a parser error counts from 0; it tells where the bracket opens
+		line++ // a parser error counts from 0; it tells where the bracket opens, or if that is at the top, where the text ends
 	case line == 0 || strings.HasPrefix(problem, "did not find expected"):
 		line = firstLineWith(text, problem)
 	}
-	rows := bytes.Split(text, []byte("\n"))
+	rows := bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"))
+	line = min(line, len(rows))
 	for _, at := range []int{line, line + 1, line - 1} {
 		if strings.Contains(problem, "character") && at >= 1 && at <= len(rows) && tabIndents(rows[at-1]) {
 			return broken{at, "a tab indents this line", "YAML is indented with spaces: put spaces in the tab's place"}
@@ -214,13 +215,13 @@ func adviceFor(problem string) string {
 	case strings.HasPrefix(problem, "mapping values"):
 		return `indent this line like its neighbours, and put text that holds ": " in quotes`
 	case strings.HasPrefix(problem, "did not find expected ','"):
-		return "close the bracket that opens here"
+		return "close the bracket that opens here or above"
 	case strings.HasPrefix(problem, "did not find expected"):
 		return "indent this line like its neighbours"
 	case strings.HasPrefix(problem, "could not find expected ':'"):
 		return "write this line as key: value, or indent it"
 	case strings.HasPrefix(problem, "found unexpected end"):
-		return "close the quote that opens here"
+		return "close the quote that opens here or above"
 	case strings.HasPrefix(problem, "found character"):
 		return "put text that begins with this character in quotes"
 	case strings.HasPrefix(problem, "unknown anchor"):

@@ -85,7 +85,7 @@ func (p *jsonParser) content(n *yaml.Node, depth int) error {
 			return io.ErrUnexpectedEOF
 		}
 		if err != nil {
-			return err //nolint:wrapcheck // broken() explains it with its place
+			return err // broken() explains it with its place
 		}
 		if token == json.Delim('}') || token == json.Delim(']') {
 			return nil

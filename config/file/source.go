@@ -83,25 +83,16 @@ func (s *Source) Name() string { return s.name }
 func (s *Source) Run(ctx context.Context, to config.Updates) error {
 	w := newWatch(s.options.Log, s.options.Poll)
 	defer w.close()
-	w.follow(s.options.Paths, s.origins)
-
-	// What changed since New is seen from here on: the watch stands already.
-	settled := s.look(time.Now(), false)
-	if !s.send(ctx, to, true, true) {
-		return nil
-	}
-	for {
-		w.again(settled)
-		if !w.wait(ctx) {
-			return nil
-		}
+	for first := true; ; first = false {
 		before := s.state
-		settled = s.look(time.Now(), false)
-		w.follow(s.options.Paths, s.origins)
-		services := !reflect.DeepEqual(before.services, s.state.services)
-		endpoints := !reflect.DeepEqual(before.slices, s.state.slices) ||
+		settled := s.look(time.Now(), false)
+		if w.follow(s.options.Paths, s.origins) {
+			settled = false // a change between the look and the new watch would be missed
+		}
+		services := first || !reflect.DeepEqual(before.services, s.state.services)
+		endpoints := first || !reflect.DeepEqual(before.slices, s.state.slices) ||
 			!reflect.DeepEqual(before.endpoints, s.state.endpoints)
-		if !s.send(ctx, to, services, endpoints) {
+		if !s.send(ctx, to, services, endpoints) || !w.wait(ctx, settled) {
 			return nil
 		}
 	}

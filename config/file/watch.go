@@ -3,6 +3,7 @@ package file
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,13 +47,14 @@ func (w *watch) close() {
 
 // follow watches the directories that the paths and files need now. Where that
 // cannot be done it says so once, tries again each time, and polling goes on.
-func (w *watch) follow(paths []string, origins []*origin) {
+// It says whether any of them was not watched before.
+func (w *watch) follow(paths []string, origins []*origin) (added bool) {
 	want := w.directories(paths, origins)
 	if w.changes == nil {
 		changes, err := fsnotify.NewWatcher()
 		if err != nil {
 			w.complain(err)
-			return
+			return false
 		}
 		w.changes = changes
 	}
@@ -65,16 +67,19 @@ func (w *watch) follow(paths []string, origins []*origin) {
 	}
 	ok := true
 	for directory := range want {
-		err := w.changes.Add(directory)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
+		switch err := w.changes.Add(directory); {
+		case err == nil:
+			added = true
+		case !errors.Is(err, os.ErrNotExist):
 			ok = false
-			w.complain(err)
+			w.complain(fmt.Errorf("%s: %w", directory, err))
 		}
 	}
 	if ok && w.failed {
 		w.failed = false
 		w.log.Info("files with Services are watched again")
 	}
+	return added
 }
 
 func (w *watch) complain(err error) {
@@ -138,16 +143,12 @@ func (w *watch) matters(e fsnotify.Event) bool {
 	return isSource(name) || strings.HasPrefix(name, "..") || w.names[name]
 }
 
-// again asks for another look after the settling time where files are in the
-// middle of a change.
-func (w *watch) again(settled bool) {
+// wait returns true when it is time to look, and false when ctx ends. What has
+// not settled is looked at again after the settling time at the latest.
+func (w *watch) wait(ctx context.Context, settled bool) bool {
 	if !settled {
 		w.settle.Reset(settle)
 	}
-}
-
-// wait returns true when it is time to look, and false when ctx ends.
-func (w *watch) wait(ctx context.Context) bool {
 	var events chan fsnotify.Event
 	var failures chan error
 	if w.changes != nil {

@@ -70,13 +70,15 @@ func TestSource_notARegularFile(t *testing.T) {
 	f.shows(t, "default/web 10.96.0.1", "FileUnreadable: file "+pipe+": "+why, "error: "+pipe+": "+why)
 }
 
-// TestSource_withoutInotify runs itself in a user namespace whose limits for
-// inotify are used up, and sees that files are polled and that it is said once.
+// TestSource_withoutInotify runs itself in a user namespace whose own limits
+// for inotify are used up, and sees that files are polled and that it is said
+// once. The limits in /proc/sys/user are the namespace's; those in
+// /proc/sys/fs/inotify would be the whole machine's.
 func TestSource_withoutInotify(t *testing.T) {
 	const variable = "FILE_TEST_INOTIFY_LIMIT"
 	limits := map[string]string{
-		"max_user_instances": "; raise fs.inotify.max_user_instances or the limit of open files",
-		"max_user_watches":   "; raise fs.inotify.max_user_watches",
+		"max_inotify_instances": "; raise fs.inotify.max_user_instances or the limit of open files",
+		"max_inotify_watches":   "; raise fs.inotify.max_user_watches",
 	}
 	limit := os.Getenv(variable)
 	if limit == "" {
@@ -85,10 +87,19 @@ func TestSource_withoutInotify(t *testing.T) {
 		}
 		return
 	}
-	require.NoError(t, os.WriteFile("/proc/sys/fs/inotify/"+limit, []byte("0"), 0))
-	if w, err := fsnotify.NewWatcher(); err == nil {
-		require.ErrorIs(t, w.Add("/"), syscall.ENOSPC, "the limit holds")
-		require.NoError(t, w.Close())
+	users, err := os.ReadFile("/proc/self/uid_map")
+	require.NoError(t, err)
+	require.Equal(t, "1", strings.Fields(string(users))[2], "this is a namespace of our own, with one user")
+	require.NoError(t, os.WriteFile("/proc/sys/user/"+limit, []byte("0"), 0))
+	if limit == "max_inotify_watches" {
+		require.Eventually(t, func() bool { // others may hold all instances for the moment
+			w, err := fsnotify.NewWatcher()
+			if err != nil {
+				return false
+			}
+			assert.ErrorIs(t, w.Add("/"), syscall.ENOSPC, "the limit holds")
+			return assert.NoError(t, w.Close())
+		}, time.Minute, 100*time.Millisecond)
 	}
 	dir := t.TempDir()
 	write(t, aService("web", "10.96.0.1"), dir, "a.yaml")
@@ -101,7 +112,7 @@ func TestSource_withoutInotify(t *testing.T) {
 		f.logs.LastEntry().Message)
 
 	// When watches can be made again, that is said and used.
-	require.NoError(t, os.WriteFile("/proc/sys/fs/inotify/"+limit, []byte("100"), 0))
+	require.NoError(t, os.WriteFile("/proc/sys/user/"+limit, []byte("100"), 0))
 	require.Eventually(t, func() bool { return len(f.logs.AllEntries()) == 2 }, time.Minute, time.Millisecond)
 	assert.Equal(t, "files with Services are watched again", f.logs.LastEntry().Message)
 }
@@ -120,5 +131,5 @@ func inUserNamespace(t *testing.T, variable string) {
 	}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	assert.True(t, strings.Contains(string(out), "--- PASS: "+t.Name()), "%s", out)
+	assert.Contains(t, string(out), "--- PASS: "+t.Name())
 }
