@@ -61,13 +61,13 @@ func (b *backend) listen(ctx context.Context) (serve func(), err error) {
 	if b.kind == kindUDP {
 		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(b.addr))
 		if err != nil {
-			return nil, err //nolint:wrapcheck // start names the backend, net the address
+			return nil, err // start names the backend, net the address
 		}
 		return func() { b.serveUDP(ctx, conn) }, nil
 	}
 	l, err := net.Listen("tcp", b.addr.String())
 	if err != nil {
-		return nil, err //nolint:wrapcheck // as above
+		return nil, err
 	}
 	if b.kind == kindHTTP {
 		return func() { b.serveHTTP(ctx, l) }, nil

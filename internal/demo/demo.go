@@ -87,7 +87,7 @@ const singleAddress = "127.0.0.1"
 func start(network string) (*Demo, error) {
 	dir, err := os.MkdirTemp("", "userspace-proxy-demo-")
 	if err != nil {
-		return nil, err //nolint:wrapcheck // Start says what was tried
+		return nil, err // Start says what was tried
 	}
 	d := &Demo{Dir: dir}
 	if err := d.fill(network); err != nil {
@@ -103,7 +103,7 @@ func (d *Demo) fill(network string) error {
 	}
 	services, endpoints, _, err := file.Load(file.Options{Paths: []string{d.Dir}})
 	if err != nil {
-		return err //nolint:wrapcheck // names the file
+		return err
 	}
 	d.read(services, endpoints)
 	for _, s := range d.Services {
@@ -122,12 +122,12 @@ func (d *Demo) fill(network string) error {
 func (d *Demo) writeManifest(network string) error {
 	names, err := manifest.ReadDir("manifest")
 	if err != nil {
-		return err //nolint:wrapcheck // what is embedded can be read
+		return err
 	}
 	for _, entry := range names {
 		text, err := manifest.ReadFile("manifest/" + entry.Name())
 		if err != nil {
-			return err //nolint:wrapcheck // as above
+			return err
 		}
 		if err := d.write(entry.Name(), inNetwork(string(text), network)); err != nil {
 			return err
@@ -148,9 +148,9 @@ func inNetwork(manifest, network string) string {
 func (d *Demo) write(name, text string) error {
 	next := filepath.Join(d.Dir, "."+name)
 	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
-		return err //nolint:wrapcheck // names the file
+		return err
 	}
-	return os.Rename(next, filepath.Join(d.Dir, name)) //nolint:wrapcheck // names the files
+	return os.Rename(next, filepath.Join(d.Dir, name))
 }
 
 // read makes Services and backends of what the manifest has.
@@ -159,7 +159,7 @@ func (d *Demo) read(services config.ServiceUpdate, endpoints config.EndpointsUpd
 		port := svc.Spec.Ports[0]
 		s := Service{
 			Name:     svc.Name,
-			Addr:     netip.AddrPortFrom(netip.MustParseAddr(svc.Spec.ClusterIP), uint16(port.Port)), //nolint:gosec // our own manifest
+			Addr:     netip.AddrPortFrom(netip.MustParseAddr(svc.Spec.ClusterIP), uint16(port.Port)),
 			Protocol: string(port.Protocol),
 			About:    svc.Annotations["description"],
 		}
@@ -182,7 +182,7 @@ func backendOf(port corev1.ServicePort, slice *discoveryv1.EndpointSlice, e disc
 	b := &backend{
 		name: e.TargetRef.Name,
 		kind: kindTCP,
-		addr: netip.AddrPortFrom(netip.MustParseAddr(e.Addresses[0]), uint16(*slice.Ports[0].Port)), //nolint:gosec // our own manifest
+		addr: netip.AddrPortFrom(netip.MustParseAddr(e.Addresses[0]), uint16(*slice.Ports[0].Port)),
 	}
 	switch {
 	case port.Protocol == corev1.ProtocolUDP:
@@ -198,15 +198,15 @@ func (s Service) free() error {
 	if s.Protocol == string(corev1.ProtocolUDP) {
 		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(s.Addr))
 		if err != nil {
-			return err //nolint:wrapcheck // names the address
+			return err
 		}
-		return conn.Close() //nolint:wrapcheck // as above
+		return conn.Close()
 	}
 	l, err := net.Listen("tcp", s.Addr.String())
 	if err != nil {
-		return err //nolint:wrapcheck // as above
+		return err
 	}
-	return l.Close() //nolint:wrapcheck // as above
+	return l.Close()
 }
 
 // Run has one backend die and come back, each after period, until ctx ends. It
@@ -215,7 +215,7 @@ func (s Service) free() error {
 func (d *Demo) Run(ctx context.Context, period time.Duration, say func(string)) error {
 	text, err := os.ReadFile(filepath.Join(d.Dir, comingAndGoing))
 	if err != nil {
-		return err //nolint:wrapcheck // names the file
+		return err
 	}
 	ready := string(text)
 	notReady := strings.Replace(ready, "ready: true", "ready: false", 1)
@@ -248,5 +248,5 @@ func (d *Demo) Close() error {
 	for _, b := range d.backends {
 		b.stop()
 	}
-	return os.RemoveAll(d.Dir) //nolint:wrapcheck // names the directory
+	return os.RemoveAll(d.Dir)
 }

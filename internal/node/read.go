@@ -29,7 +29,7 @@ func Read(o Options) (Facts, error) {
 func readLinks() ([]link, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // Read says what was tried
+		return nil, err // Read says what was tried
 	}
 	var links []link
 	for _, i := range interfaces {

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/pprof" //nolint:gosec // G108: on our own mux only, and only where --profiling asks for it
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -115,4 +115,5 @@ const index = `<!doctype html>
 // promLog takes what collectors fail with.
 type promLog struct{ log logrus.FieldLogger }
 
+// Println is what promhttp calls.
 func (l promLog) Println(v ...any) { l.log.Warn("metrics: ", fmt.Sprint(v...)) }

@@ -67,7 +67,7 @@ func Listen(c Config) (*Server, error) {
 			s.Close()
 			return nil, fmt.Errorf("%s %s: %w", at.flag, at.address, err)
 		}
-		c.Log.Debugf("%s: listening on %s", at.flag, socket.Addr())
+		c.Log.Infof("%s: listening on %s", at.flag, socket.Addr())
 		s.sockets = append(s.sockets, socket)
 		s.servers = append(s.servers, c.server(at.handler))
 	}
@@ -85,7 +85,7 @@ func listen(address string) (net.Listener, error) {
 	if errors.As(err, &op) {
 		err = op.Err // the address is named already
 	}
-	return socket, err //nolint:wrapcheck // Listen names flag and address
+	return socket, err // Listen names flag and address
 }
 
 // server is meant for a few clients that are known, and still lets nobody hold

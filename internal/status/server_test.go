@@ -3,7 +3,6 @@ package status
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -182,7 +181,7 @@ func TestServer_statusz(t *testing.T) {
 			}),
 		}
 	}})
-	assert.Equal(t, `{
+	want := `{
   "version": "v1",
   "time": "2026-01-02T03:04:05Z",
   "started": "2026-01-02T03:03:05Z",
@@ -240,7 +239,11 @@ func TestServer_statusz(t *testing.T) {
     }
   ]
 }
-`, ask(t, http.MethodGet, all+"/statusz").body)
+`
+	// Indentation and order are for people.
+	if got := ask(t, http.MethodGet, all+"/statusz").body; got != want {
+		assert.Fail(t, "not as wanted", "%s", got)
+	}
 }
 
 func TestListen_portTaken(t *testing.T) {
@@ -283,7 +286,7 @@ func TestCase51_unspecifiedIPv4AddressTakesNoIPv6(t *testing.T) {
 	require.NoError(t, err)
 	other, err := net.Listen("tcp6", "[::1]:"+port)
 	require.NoError(t, err, "the port is free in IPv6")
-	other.Close()
+	assert.NoError(t, other.Close())
 }
 
 func TestServer_Run_endsWhenASocketFails(t *testing.T) {
@@ -293,7 +296,7 @@ func TestServer_Run_endsWhenASocketFails(t *testing.T) {
 	s.Close()
 	err = s.Run(context.Background())
 	require.Error(t, err)
-	assert.True(t, errors.Is(err, net.ErrClosed), "%v", err)
+	assert.ErrorIs(t, err, net.ErrClosed)
 }
 
 func TestCheckAddress(t *testing.T) {

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/demo"
+)
+
+func (m *Main) newDemo() *cobra.Command {
+	var period time.Duration
+	c := &cobra.Command{
+		Use:   "demo [flags]",
+		Short: "Try it: Services and backends on loopback; no root, no cluster",
+		Long: `Runs a proxy with Services of its own on loopback addresses and backends in the
+same process, and prints what to try. It needs no rights and no network. One
+backend dies and comes back all the time. Ctrl-C ends it and leaves nothing.`,
+		DisableFlagsInUseLine: true,
+		Args:                  noArgs,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			if period <= 0 {
+				return usage(fmt.Errorf("--period: must be above 0, got %v", period))
+			}
+			d, err := demo.Start()
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, d.Close()) }()
+			return m.demo(c.Context(), d, period)
+		},
+	}
+	grouped(c.Flags(), groupDemo, func(fs *pflag.FlagSet) {
+		fs.DurationVar(&period, "period", 10*time.Second, "have the backend "+demo.Mortal+" die, and come back, after this time")
+	})
+	return c
+}
+
+// demo runs the same server as run does, on the demo's manifest.
+func (m *Main) demo(ctx context.Context, d *demo.Demo, period time.Duration) error {
+	o := new(options)
+	o.addRunFlags(pflag.NewFlagSet("", pflag.ContinueOnError)) // for their defaults
+	o.files = []string{d.Dir}
+	o.redirect = redirectNone
+	o.allowLoopbackEndpoints = true
+	o.drainTimeout = 0
+	o.healthzAddress = ""
+	o.metricsAddress = freeOr(o.metricsAddress)
+	o.logLevel = "warning"
+	if err := o.completeRun(); err != nil {
+		return err
+	}
+	s, err := m.newServer(ctx, o, m.newLog(o))
+	if err != nil {
+		return err
+	}
+	page := demoPage{services: d.Services, dir: d.Dir, status: s.status.Addresses()[0].String(), style: m.style()}
+	err = together(ctx, s.run, func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.translator.synced:
+		}
+		fmt.Fprint(m.Stdout, page.String())
+		return d.Run(ctx, period, func(what string) {
+			fmt.Fprintf(m.Stdout, "%s  %s\n", time.Now().Format(time.TimeOnly), what)
+		})
+	})
+	if err == nil {
+		fmt.Fprintln(m.Stdout, "\nThe demo has ended and left nothing.")
+	}
+	return err
+}
+
+// freeOr is an address, or one with any free port where its own is in use.
+func freeOr(address string) string {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return "127.0.0.1:0"
+	}
+	_ = l.Close() // it was only tried
+	return address
+}

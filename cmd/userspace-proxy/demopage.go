@@ -1,0 +1,102 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/demo"
+)
+
+// demoPage is what the demo prints: what is there, and commands to paste.
+type demoPage struct {
+	services []demo.Service
+	dir      string
+	status   string // address of the status server
+	style    style
+}
+
+// String is the page. Commands, and nothing else, are indented by four.
+func (p demoPage) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n", p.style.strong("These Services are served, from backends in this process. Ctrl-C ends it."))
+	b.WriteString(p.table())
+	fmt.Fprintf(&b, "\n%s\n", p.style.strong("Try this in another terminal:"))
+	for _, t := range p.tries() {
+		fmt.Fprintf(&b, "\n  %s\n", p.style.faint("# "+t.about))
+		for _, command := range t.commands {
+			fmt.Fprintf(&b, "    %s\n", command)
+		}
+	}
+	fmt.Fprintf(&b, "\nThe Services are in %s/services.yaml:\nchange it, and the change is served at once.\n\n", p.dir)
+	return b.String()
+}
+
+func (p demoPage) table() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "  SERVICE\tADDRESS\tBACKENDS\tWHAT IT SHOWS")
+	for _, s := range p.services {
+		backends := cmp.Or(strings.Join(s.Backends, ", "), "none")
+		fmt.Fprintf(w, "  %s\t%s %s\t%s\t%s\n", s.Name, s.Addr, s.Protocol, backends, s.About)
+	}
+	_ = w.Flush() // a strings.Builder takes everything
+	return b.String()
+}
+
+// try is something to try.
+type try struct {
+	about    string
+	commands []string
+}
+
+func (p demoPage) tries() []try {
+	at := map[string]demo.Service{}
+	for _, s := range p.services {
+		at[s.Name] = s
+	}
+	curl := func(flags, name string) string { return fmt.Sprintf("curl %s http://%s", flags, at[name].Addr) }
+	nc := func(flags, name string) string {
+		return fmt.Sprintf("echo hello | nc %s %s %d", flags, at[name].Addr.Addr(), at[name].Addr.Port())
+	}
+	sticky := []string{"for i in 1 2 3; do " + curl("-s", "sticky") + "; done"}
+	if runtime.GOOS == "linux" { // where a client can have any loopback address
+		sticky = append(sticky, "for i in 1 2 3; do "+curl("-s --interface 127.0.0.2", "sticky")+"; done")
+	}
+	return []try{
+		{"another backend each time", []string{"for i in 1 2 3 4; do " + curl("-s", "web") + "; done"}},
+		{demo.Mortal + " goes and comes back, and no request fails", []string{"for i in $(seq 60); do " + curl("-sS", "web") + "; sleep 0.5; done"}},
+		{"one client, one backend", sticky},
+		{"TCP: the server speaks first", []string{nc("-w 1", "echo")}},
+		{"UDP", []string{nc("-u -w 1", "datagram")}},
+		{"no backend: refused at once, nothing hangs", []string{curl("-sS", "nobody")}},
+		{"what is served, and why an endpoint is picked or not", []string{"curl -s http://" + p.status + "/statusz"}},
+	}
+}
+
+// style is how text stands out on a terminal; elsewhere it does not.
+type style bool
+
+// style is for a terminal that shows colours to somebody who wants them
+// (no-color.org). A Windows console may not understand.
+func (m *Main) style() style {
+	out, ok := m.Stdout.(*os.File)
+	if !ok || m.Getenv("NO_COLOR") != "" || m.Getenv("TERM") == "dumb" || runtime.GOOS == "windows" {
+		return false
+	}
+	info, err := out.Stat()
+	return style(err == nil && info.Mode()&os.ModeCharDevice != 0)
+}
+
+func (s style) strong(text string) string { return s.as("1", text) }
+func (s style) faint(text string) string  { return s.as("2", text) }
+
+func (s style) as(code, text string) string {
+	if !s {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}

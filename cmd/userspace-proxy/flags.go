@@ -1,0 +1,114 @@
+package main
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// groupAnnotation marks a flag with the heading that help shows it under.
+const groupAnnotation = "group"
+
+// The headings, in the order of help.
+const (
+	groupSources  = "Sources of Services"
+	groupNode     = "This node"
+	groupRedirect = "Leading clients here"
+	groupTCP      = "TCP"
+	groupUDP      = "UDP"
+	groupLife     = "Reconciling and stopping"
+	groupStatus   = "Health, metrics, status"
+	groupLog      = "Log"
+	groupOutput   = "Output"
+	groupDemo     = "Demo"
+)
+
+func groups() []string {
+	return []string{groupSources, groupNode, groupRedirect, groupTCP, groupUDP, groupLife, groupStatus, groupLog, groupOutput, groupDemo}
+}
+
+// grouped adds flags under a heading.
+func grouped(fs *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
+	some := pflag.NewFlagSet("", pflag.ContinueOnError)
+	add(some)
+	some.VisitAll(func(f *pflag.Flag) { f.Annotations = map[string][]string{groupAnnotation: {group}} })
+	fs.AddFlagSet(some)
+}
+
+// addRunFlags adds all flags of run.
+func (o *options) addRunFlags(fs *pflag.FlagSet) {
+	o.addSourceFlags(fs)
+	o.addNodeFlags(fs)
+	o.addRedirectFlags(fs)
+	grouped(fs, groupSources, func(fs *pflag.FlagSet) {
+		fs.DurationVar(&o.startupGrace, "startup-grace", 30*time.Second, "wait this long for all sources before serving what is known")
+	})
+	grouped(fs, groupTCP, func(fs *pflag.FlagSet) {
+		fs.DurationVar(&o.dialTimeout, "dial-timeout", 5*time.Second, "give up connecting after this time, all attempts at endpoints together")
+		fs.DurationVar(&o.tcpIdleTimeout, "tcp-idle-timeout", 0, "close a connection without traffic after this time; 0 is never")
+		fs.DurationVar(&o.tcpHalfCloseTimeout, "tcp-half-close-timeout", 2*time.Minute, "close a connection without traffic after this time once one side has closed")
+		fs.DurationVar(&o.tcpKeepalive, "tcp-keepalive", 30*time.Second, "send keepalive probes this often; 0 is never")
+	})
+	grouped(fs, groupUDP, func(fs *pflag.FlagSet) {
+		fs.DurationVar(&o.udpTimeout, "udp-timeout", 30*time.Second, "forget a flow without traffic after this time")
+		fs.IntVar(&o.maxUDPFlows, "max-udp-flows", 65536, "keep at most this `number` of flows")
+	})
+	grouped(fs, groupLife, func(fs *pflag.FlagSet) {
+		fs.DurationVar(&o.syncPeriod, "sync-period", 30*time.Second, "reconcile in full this often, without a change too")
+		fs.DurationVar(&o.minSyncPeriod, "min-sync-period", 100*time.Millisecond, "leave this much time between two reconciles")
+		fs.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "after the signal to stop, give open connections this long; a second signal ends them at once")
+	})
+	grouped(fs, groupStatus, func(fs *pflag.FlagSet) {
+		fs.StringVar(&o.healthzAddress, "healthz-bind-address", "0.0.0.0:10256", "serve /healthz and /livez at this `address`; empty is nowhere")
+		fs.StringVar(&o.metricsAddress, "metrics-bind-address", "127.0.0.1:10249", "serve /metrics and /statusz at this `address`; empty is nowhere")
+		fs.BoolVar(&o.profiling, "profiling", false, "serve /debug/pprof/ beside the metrics")
+	})
+	grouped(fs, groupLog, func(fs *pflag.FlagSet) {
+		fs.StringVar(&o.logLevel, "log-level", "info", "write what is of this `level` or above: error, warning, info, debug")
+		fs.StringVar(&o.logFormat, "log-format", "text", "write in this `format`: text, json")
+		fs.IntVarP(&o.verbosity, "v", "v", 0, "kube-proxy's `number` for the level; 4 and above is debug")
+	})
+}
+
+// addSourceFlags adds where Services come from and what they may ask for.
+func (o *options) addSourceFlags(fs *pflag.FlagSet) {
+	grouped(fs, groupSources, func(fs *pflag.FlagSet) {
+		fs.StringArrayVarP(&o.files, "file", "f", nil, "read Services and EndpointSlices from this `path`: a YAML or JSON file, a directory of such files, or - for standard input. May be given more than once; of two Services with one name the first is served")
+		fs.BoolVar(&o.allowExternalIPs, "allow-external-ips", true, "serve the addresses in spec.externalIPs")
+		fs.BoolVar(&o.allowLoopbackEndpoints, "allow-loopback-endpoints", false, "take loopback addresses as endpoints, from files")
+	})
+}
+
+// addNodeFlags adds what is said of the machine.
+func (o *options) addNodeFlags(fs *pflag.FlagSet) {
+	grouped(fs, groupNode, func(fs *pflag.FlagSet) {
+		fs.StringVar(&o.hostname, "hostname-override", "", "the `name` of this node, where it is not the host name")
+		fs.StringSliceVar(&o.nodePortAddrs, "nodeport-addresses", []string{"primary"}, "serve node ports on these addresses: a `list` of CIDRs, localhost, all, and primary, which is the node's own address in each family")
+	})
+}
+
+// addRedirectFlags adds how clients are led to listeners.
+func (o *options) addRedirectFlags(fs *pflag.FlagSet) {
+	grouped(fs, groupRedirect, func(fs *pflag.FlagSet) {
+		fs.StringVar(&o.redirect, "redirect", defaultRedirect(runtime.GOOS), "the `way` clients are led here: nftables; none, which is to listen on the Services' own addresses, where this machine has them, and needs no rights; or auto, which is nftables if it works here")
+		fs.StringVar(&o.bindAddress, "bind-address", "0.0.0.0", "have rules lead clients to this `address` of the node; the default stands for addresses of the proxy's own, on the interface lo")
+		fs.StringVar(&o.portRange, "proxy-port-range", "10000-29999", "take the ports of listeners from this `range`")
+		fs.StringVar(&o.mark, "mark", "0x4000000", "the `bit` that marks the proxy's own packets, which rules leave alone")
+	})
+}
+
+// addOutputFlags adds the form of what is printed.
+func addOutputFlags(fs *pflag.FlagSet, form *string) {
+	grouped(fs, groupOutput, func(fs *pflag.FlagSet) {
+		fs.StringVarP(form, "output", "o", "text", "print this `form`: text, json, or nft, the rules alone")
+	})
+}
+
+// defaultRedirect: rules are Linux's.
+func defaultRedirect(goos string) string {
+	if goos == "linux" {
+		return redirectAuto
+	}
+	return redirectNone
+}

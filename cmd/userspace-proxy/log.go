@@ -1,0 +1,29 @@
+package main
+
+import (
+	"io"
+
+	"github.com/sirupsen/logrus"
+)
+
+// newLog is the program's log, on standard error.
+func (m *Main) newLog(o *options) *logrus.Logger {
+	log := logrus.New()
+	log.SetOutput(m.Stderr)
+	log.SetLevel(o.meant.level)
+	if o.logFormat == "json" {
+		log.SetFormatter(&logrus.JSONFormatter{})
+	} else {
+		// Colours only on a terminal, which logrus finds out, and only where
+		// nobody minds (no-color.org).
+		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: m.Getenv("NO_COLOR") != ""})
+	}
+	return log
+}
+
+// silent is a log that nobody reads.
+func silent() *logrus.Logger {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return log
+}

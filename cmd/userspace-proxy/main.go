@@ -1,0 +1,79 @@
+// Command userspace-proxy balances the connections of Kubernetes Services in
+// user space. This package reads flags and puts the other packages together;
+// each command has a file of its own.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal asks for an end. From then on signals do what they do
+	// to any program, so that the second one ends this at once.
+	context.AfterFunc(ctx, stop)
+	m := Main{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
+	os.Exit(m.Run(ctx, os.Args[1:]))
+}
+
+// Main is the program as main runs it, and as tests do.
+type Main struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Getenv         func(string) string
+}
+
+// The exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1 // at run time
+	exitUsage  = 2 // wrong usage or configuration
+)
+
+// Run runs one command until it is done or ctx ends, and returns the exit
+// code. Everything that it started has ended by then.
+func (m *Main) Run(ctx context.Context, args []string) int {
+	root := m.newRoot()
+	root.SetArgs(append([]string{}, args...)) // nil would stand for those of the process
+	root.SetIn(m.Stdin)
+	root.SetOut(m.Stdout)
+	root.SetErr(m.Stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	fmt.Fprintln(m.Stderr, message(err))
+	var usage *usageError
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// usageError is a fault of whoever called the program or wrote its
+// configuration.
+type usageError struct {
+	err  error
+	hint string // where to read more; may be empty
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// message is an error as people read it: a line for each thing that is wrong,
+// and each says whose it is.
+func message(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	var usage *usageError
+	if errors.As(err, &usage) && usage.hint != "" {
+		lines = append(lines, usage.hint)
+	}
+	return programName + ": " + strings.Join(lines, "\n"+programName+": ")
+}

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/sirupsen/logrus"
+
+	"github.com/userspace-proxy/userspace-proxy/config/file"
+	"github.com/userspace-proxy/userspace-proxy/internal/node"
+	"github.com/userspace-proxy/userspace-proxy/internal/status"
+	"github.com/userspace-proxy/userspace-proxy/proxy"
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// options are the flags: first as they were given, then, after complete, as
+// they are meant. flags.go says what each is for.
+type options struct {
+	files                  []string
+	startupGrace           time.Duration
+	allowExternalIPs       bool
+	allowLoopbackEndpoints bool
+
+	hostname      string
+	nodePortAddrs []string
+
+	redirect    string
+	bindAddress string
+	portRange   string
+	mark        string
+
+	syncPeriod, minSyncPeriod time.Duration
+	drainTimeout              time.Duration
+
+	dialTimeout, tcpIdleTimeout, tcpHalfCloseTimeout, tcpKeepalive time.Duration
+
+	udpTimeout  time.Duration
+	maxUDPFlows int
+
+	healthzAddress, metricsAddress string
+	profiling                      bool
+
+	logLevel, logFormat string
+	verbosity           int
+
+	meant meant
+}
+
+// meant is what must be read from the text of flags.
+type meant struct {
+	nodePorts node.Selection
+	listen    map[service.Family]netip.Addr // a chosen listening address; empty: the proxy's own
+	ports     proxy.PortRange
+	mark      uint32
+	level     logrus.Level
+}
+
+// The ways to lead portals to listeners.
+const (
+	redirectAuto     = "auto"
+	redirectNFTables = "nftables"
+	redirectNone     = "none"
+)
+
+// completeRun reads what the flags of run mean and tells all that is wrong with
+// them.
+func (o *options) completeRun() error {
+	var c checks
+	o.complete(&c)
+	if o.startupGrace <= 0 {
+		c.check("--startup-grace", fmt.Errorf("must be above 0, got %v", o.startupGrace))
+	}
+	if o.tcpKeepalive < 0 {
+		c.check("--tcp-keepalive", fmt.Errorf("must not be below 0, got %v", o.tcpKeepalive))
+	}
+	c.check("--healthz-bind-address", status.CheckAddress(o.healthzAddress))
+	c.check("--metrics-bind-address", status.CheckAddress(o.metricsAddress))
+	c.check("--log-level", o.readLevel())
+	if o.logFormat != "text" && o.logFormat != "json" {
+		c.check("--log-format", fmt.Errorf("must be text or json, got %q", o.logFormat))
+	}
+	data := o.proxyConfig()
+	if data.Ports == (proxy.PortRange{}) { // what is wrong with it is told already
+		data.Ports = proxy.PortRange{First: 1, Last: 1}
+	}
+	if err := data.Validate(); err != nil {
+		c.add(err) // names its flags itself
+	}
+	return c.err()
+}
+
+// complete does so for the flags that other commands have too.
+func (o *options) complete(c *checks) {
+	var err error
+	if len(o.files) == 0 {
+		c.add(errNoSource)
+	}
+	for _, path := range o.files {
+		c.check("--file", checkReadable(path))
+	}
+	o.meant.nodePorts, err = node.ParseSelection(o.nodePortAddrs)
+	c.check("--nodeport-addresses", err)
+	c.check("--redirect", o.checkRedirect())
+	o.meant.listen, err = parseBindAddress(o.bindAddress)
+	c.check("--bind-address", err)
+	o.meant.ports, err = parsePortRange(o.portRange)
+	c.check("--proxy-port-range", err)
+	o.meant.mark, err = parseMark(o.mark)
+	c.check("--mark", err)
+}
+
+// checks gathers what is wrong, so that people need not mend one thing to hear
+// of the next.
+type checks struct{ faults *multierror.Error }
+
+// check notes what is wrong with a flag's value; nothing, where err is nil.
+func (c *checks) check(flag string, err error) {
+	for _, e := range multierror.Append(nil, err).WrappedErrors() {
+		c.add(fmt.Errorf("%s: %w", flag, e))
+	}
+}
+
+func (c *checks) add(err error) { c.faults = multierror.Append(c.faults, err) }
+
+func (c *checks) err() error {
+	if c.faults != nil {
+		c.faults.ErrorFormat = asLines
+	}
+	return usage(c.faults.ErrorOrNil())
+}
+
+var errNoSource = errors.New(`no source of Services: give --file PATH, a YAML or JSON file or directory ("-" is standard input), or try "userspace-proxy demo"`)
+
+// checkReadable says why a path cannot be read. What is in it is for the file
+// source to judge.
+func checkReadable(path string) error {
+	if path == file.Stdin {
+		return nil
+	}
+	if path == "" {
+		return errors.New("the path is empty")
+	}
+	info, err := os.Stat(path)
+	if err == nil && (info.IsDir() || info.Mode().IsRegular()) { // opening a pipe would wait for a writer
+		var f *os.File
+		if f, err = os.Open(path); err == nil {
+			err = f.Close()
+		}
+	}
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return fmt.Errorf("%s: %w", path, at.Err)
+	}
+	return err // check names the flag
+}
+
+func (o *options) checkRedirect() error {
+	switch o.redirect {
+	case redirectAuto, redirectNFTables, redirectNone:
+		return nil
+	}
+	return fmt.Errorf("must be auto, nftables or none, got %q", o.redirect)
+}
+
+// proxyConfig is what the flags say to the data path. Where it listens and who
+// leads there is for the redirection to add.
+func (o *options) proxyConfig() proxy.Config {
+	c := proxy.Config{
+		Ports:            o.meant.ports,
+		DialTimeout:      o.dialTimeout,
+		HalfCloseTimeout: o.tcpHalfCloseTimeout,
+		IdleTimeout:      o.tcpIdleTimeout,
+		KeepAlive:        o.tcpKeepalive,
+		UDPTimeout:       o.udpTimeout,
+		MaxUDPFlows:      o.maxUDPFlows,
+		DrainTimeout:     o.drainTimeout,
+		SyncPeriod:       o.syncPeriod,
+		MinSyncPeriod:    o.minSyncPeriod,
+	}
+	if c.KeepAlive == 0 {
+		c.KeepAlive = -1 // none
+	}
+	return c
+}
+
+// parseBindAddress reads a listening address. Both unspecified addresses are
+// kube-proxy's default and stand for the addresses of the proxy's own.
+func parseBindAddress(s string) (map[service.Family]netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%q is not an IP address", s)
+	case a.IsUnspecified():
+		return nil, nil
+	case a.IsLoopback(), a.IsMulticast(), a.Zone() != "":
+		return nil, fmt.Errorf("rules cannot lead clients to %s: give an address of this node that is no loopback address, or leave it out", s)
+	}
+	a = a.Unmap()
+	return map[service.Family]netip.Addr{service.FamilyOf(a): a}, nil
+}
+
+func parsePortRange(s string) (proxy.PortRange, error) {
+	from, to, ok := strings.Cut(s, "-")
+	first, err1 := strconv.ParseUint(from, 10, 16)
+	last, err2 := strconv.ParseUint(to, 10, 16)
+	if !ok || err1 != nil || err2 != nil || first == 0 || first > last {
+		return proxy.PortRange{}, fmt.Errorf("must be FIRST-LAST within 1-65535 like 10000-29999, got %q", s)
+	}
+	return proxy.PortRange{First: uint16(first), Last: uint16(last)}, nil
+}
+
+func parseMark(s string) (uint32, error) {
+	mark, err := strconv.ParseUint(s, 0, 32)
+	if err != nil || mark == 0 {
+		return 0, fmt.Errorf("must be a number from 1 to 0xffffffff, got %q", s)
+	}
+	return uint32(mark), nil
+}
+
+// readLevel reads --log-level and -v, of which the more talkative counts:
+// klog's levels are quiet up to 3.
+func (o *options) readLevel() error {
+	var err error
+	if o.meant.level, err = logrus.ParseLevel(o.logLevel); err != nil {
+		return fmt.Errorf("must be error, warning, info or debug, got %q", o.logLevel)
+	}
+	if o.verbosity > 3 {
+		o.meant.level = max(o.meant.level, logrus.DebugLevel)
+	}
+	return nil
+}
+
+// asLines is a multierror without a heading.
+func asLines(errs []error) string {
+	lines := make([]string, len(errs))
+	for i, err := range errs {
+		lines[i] = err.Error()
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+
+	"github.com/spf13/cobra"
+
+	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/config/file"
+	"github.com/userspace-proxy/userspace-proxy/internal/listenaddr"
+	"github.com/userspace-proxy/userspace-proxy/internal/node"
+)
+
+func (m *Main) newPlan() *cobra.Command {
+	o := new(options)
+	var output string
+	c := &cobra.Command{
+		Use:   "plan --file PATH [flags]",
+		Short: "Show what would be served, and the exact rules; touches nothing",
+		Long: `Shows what "userspace-proxy run" with the same flags would serve on this node:
+the ports with their portals, listeners and endpoints, what stands in the way,
+and with -o nft the exact rules. It changes nothing and needs no rights.
+
+Listeners have the ports that a start from nothing gives them; a run skips those
+that are in use.`,
+		Example: `  userspace-proxy plan --file services.yaml
+  userspace-proxy plan --file services.yaml -o nft
+  userspace-proxy plan --file services.yaml -o json --nodeport-addresses all`,
+		DisableFlagsInUseLine: true,
+		Args:                  noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			var faults checks
+			o.complete(&faults)
+			write, known := outputs()[output]
+			if !known {
+				faults.check("--output", fmt.Errorf("must be text, json or nft, got %q", output))
+			}
+			if err := faults.err(); err != nil {
+				return err
+			}
+			p, err := m.plan(c.Context(), o)
+			if err != nil {
+				return err
+			}
+			return write(p, c.OutOrStdout())
+		},
+	}
+	fs := c.Flags()
+	o.addSourceFlags(fs)
+	o.addNodeFlags(fs)
+	o.addRedirectFlags(fs)
+	addOutputFlags(fs, &output)
+	return c
+}
+
+// outputs are the forms that a plan can be written in.
+func outputs() map[string]func(*plan, io.Writer) error {
+	return map[string]func(*plan, io.Writer) error{
+		"text": (*plan).writeText,
+		"json": (*plan).writeJSON,
+		"nft":  (*plan).writeNFT,
+	}
+}
+
+// plan resolves what the files say for this node.
+func (m *Main) plan(ctx context.Context, o *options) (*plan, error) {
+	facts, err := node.Read(o.nodeOptions())
+	if err != nil {
+		return nil, usage(err)
+	}
+	return m.planOn(ctx, o, facts)
+}
+
+// planOn does so for a node of which these are the facts.
+func (m *Main) planOn(ctx context.Context, o *options, facts node.Facts) (*plan, error) {
+	snapshot, err := m.load(ctx, o, facts)
+	if err != nil {
+		return nil, err
+	}
+	r := redirection{way: o.way()}
+	if r.way != redirectNone {
+		r.listen = listenaddr.Default()
+		maps.Copy(r.listen, o.meant.listen)
+	}
+	return newPlan(o, r, config.Resolve(snapshot, o.nodeConfig(facts, r))), nil
+}
+
+// load reads the files once and merges them as a run does.
+func (m *Main) load(ctx context.Context, o *options, facts node.Facts) (config.Snapshot, error) {
+	services, endpoints, problems, err := file.Load(file.Options{
+		Paths: o.files, Stdin: m.Stdin, NodeAddr: firstOf(facts.Primary),
+	})
+	if err != nil {
+		return config.Snapshot{}, usage(err)
+	}
+	c := config.New(silent(), config.Options{})
+	to := c.AddSource(sourceFile)
+	merged := make(chan config.Snapshot, 1)
+	c.Register(config.ServiceKind|config.EndpointsKind, config.HandlerFunc(func(s config.Snapshot) { merged <- s }))
+
+	var snapshot config.Snapshot
+	err = together(ctx, c.Run, func(ctx context.Context) error {
+		endpoints.More = true // one change with the Services, so that there is one snapshot
+		ok := pass(ctx, to.Endpoints, endpoints) &&
+			pass(ctx, to.Services, services) &&
+			pass(ctx, to.Status, config.SourceStatus{Problems: problems})
+		if !ok {
+			return ctx.Err()
+		}
+		snapshot = <-merged
+		return nil
+	})
+	snapshot.Problems = problems
+	return snapshot, err
+}
+
+// pass hands a value over; false: ctx ended before.
+func pass[T any](ctx context.Context, to chan<- T, v T) bool {
+	select {
+	case to <- v:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

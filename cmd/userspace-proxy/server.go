@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/sirupsen/logrus"
+
+	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/config/file"
+	"github.com/userspace-proxy/userspace-proxy/internal/node"
+	"github.com/userspace-proxy/userspace-proxy/internal/status"
+	"github.com/userspace-proxy/userspace-proxy/proxy"
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// sourceFile is the name of the source that reads files.
+const sourceFile = "file"
+
+// server is a proxy put together: file source -> ServiceConfig -> translator
+// -> Proxier, and the window that shows them.
+type server struct {
+	options  *options
+	log      logrus.FieldLogger
+	started  time.Time
+	stopping atomic.Bool
+
+	redirect   redirection
+	services   *config.ServiceConfig
+	translator *translator
+	proxier    *proxy.Proxier
+	status     *status.Server
+}
+
+// newServer puts a proxy together. Everything that can be wrong with files,
+// addresses and rights shows here: first what costs nothing to find out, last
+// what changes the machine. Whoever gets a server must run it.
+func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger) (*server, error) {
+	s := &server{options: o, log: log, started: time.Now()}
+	facts, err := node.Read(o.nodeOptions())
+	if err != nil {
+		return nil, usage(err) // there is a flag for what cannot be found out
+	}
+	source, err := file.New(sourceFile, file.Options{
+		Paths: o.files, Stdin: m.Stdin, NodeAddr: firstOf(facts.Primary), Log: log.WithField("source", sourceFile),
+	})
+	if err != nil {
+		return nil, usage(err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewGoCollector(),
+	)
+	s.status, err = status.Listen(status.Config{
+		HealthAddress: o.healthzAddress, MetricsAddress: o.metricsAddress,
+		Health: s.health, Report: s.report, Metrics: registry, Log: log, Profiling: o.profiling,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if s.redirect, err = o.chooseRedirect(ctx, facts, log); err != nil {
+		s.status.Close()
+		return nil, err
+	}
+	if err := s.wire(source, registry); err != nil {
+		s.status.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// wire puts together what carries traffic.
+func (s *server) wire(source config.Source, metrics prometheus.Registerer) error {
+	c := s.options.proxyConfig()
+	c.Log, c.Metrics = s.log, proxy.NewMetrics(metrics)
+	c.Rules, c.Listen, c.Mark = s.redirect.rules, s.redirect.listen, s.redirect.mark
+	var err error
+	if s.proxier, err = proxy.New(c); err != nil {
+		return usage(err)
+	}
+	budget := s.proxier.Status().Descriptors
+	s.log.Infof("%d file descriptors to share: up to %d for listeners, the rest for connections and flows", budget.Total, budget.Total*3/4)
+
+	s.services = config.New(s.log, config.Options{Grace: s.options.startupGrace})
+	s.services.Add(source)
+	s.translator = newTranslator(s)
+	s.services.Register(config.ServiceKind|config.EndpointsKind, s.translator)
+	return nil
+}
+
+// nodeOptions say how to look at this machine.
+func (o *options) nodeOptions() node.Options {
+	return node.Options{
+		Hostname: o.hostname,
+		Own:      slices.Collect(maps.Values(o.ownAddresses())),
+		Loopback: o.way() == redirectNone,
+	}
+}
+
+// node is this machine as Resolve wants to know it. It is read anew each time:
+// addresses come and go.
+func (s *server) node() (config.Node, error) {
+	facts, err := node.Read(s.options.nodeOptions())
+	if err != nil {
+		return config.Node{}, fmt.Errorf("looking at this node: %w", err)
+	}
+	return s.options.nodeConfig(facts, s.redirect), nil
+}
+
+// nodeConfig is what facts and flags come to.
+func (o *options) nodeConfig(facts node.Facts, r redirection) config.Node {
+	n := config.Node{
+		Name:              facts.Name,
+		Primary:           facts.Primary,
+		Local:             facts.Local,
+		NodePortAddresses: o.meant.nodePorts.Of(facts, slices.Collect(maps.Values(o.ownAddresses()))...),
+		NoRedirect:        r.way == redirectNone,
+		AllowExternalIPs:  o.allowExternalIPs,
+		AllowLoopbackFrom: map[string]bool{sourceFile: o.allowLoopbackEndpoints},
+	}
+	if r.way == redirectNone {
+		return n
+	}
+	n.PortRange = config.PortRange(o.meant.ports)
+	n.Primary = map[service.Family]netip.Addr{}
+	for f, addr := range r.listen {
+		n.ListenAddrs = append(n.ListenAddrs, addr)
+		if a, ok := facts.Primary[f]; ok {
+			n.Primary[f] = a
+		}
+	}
+	slices.SortFunc(n.ListenAddrs, netip.Addr.Compare)
+	return n
+}
+
+// firstOf is the IPv4 address, else the IPv6 one, else none.
+func firstOf(addrs map[service.Family]netip.Addr) netip.Addr {
+	for _, f := range service.Families() {
+		if a, ok := addrs[f]; ok {
+			return a
+		}
+	}
+	return netip.Addr{}
+}

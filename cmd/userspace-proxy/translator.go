@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/proxy"
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// translator stands between ServiceConfig and Proxier: it resolves each
+// snapshot for this node and hands over what is to be served. It also says in
+// the log what is served and what stands in the way, whenever that changes.
+type translator struct {
+	node    func() (config.Node, error)
+	current func() config.Snapshot // newest, with what sources say about themselves
+	proxier *proxy.Proxier
+	period  time.Duration // after which the node's addresses are looked at again
+	way     string
+	log     logrus.FieldLogger
+	update  chan struct{} // capacity 1: the Proxier was told something
+	synced  chan struct{} // closed when the Proxier has done so for the first time
+
+	mu         sync.Mutex // guards what follows
+	known      bool       // there is a snapshot
+	snapshot   config.Snapshot
+	on         config.Node
+	resolution config.Resolution
+	updated    time.Time // when the Proxier was last told; zero before the first time
+}
+
+func newTranslator(s *server) *translator {
+	return &translator{
+		node: s.node, current: s.services.Snapshot, proxier: s.proxier,
+		period: s.options.syncPeriod, way: s.redirect.way, log: s.log,
+		update: make(chan struct{}, 1), synced: make(chan struct{}),
+	}
+}
+
+// OnUpdate is called by ServiceConfig, once the gate lets it.
+func (t *translator) OnUpdate(s config.Snapshot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.snapshot, t.known = s, true
+	t.translate()
+}
+
+// again resolves the last snapshot for the addresses that the node has now.
+func (t *translator) again() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.known {
+		t.translate()
+	}
+}
+
+// translate resolves and tells the Proxier. Its caller holds mu.
+func (t *translator) translate() {
+	on, err := t.node()
+	if err != nil {
+		if t.updated.IsZero() {
+			t.log.WithError(err).Error("cannot serve anything yet, trying again at the next sync period")
+			return
+		}
+		t.log.WithError(err).Warn("going on with the addresses known before")
+		on = t.on
+	}
+	s := t.snapshot
+	s.Problems = nil // they are shown as the sources have them now, see problems
+	t.on, t.resolution = on, config.Resolve(s, on)
+	t.updated = time.Now()
+	t.proxier.Update(t.resolution.Ports, t.resolution.Complete)
+	select {
+	case t.update <- struct{}{}:
+	default:
+	}
+}
+
+// told is what the Proxier was last told, for which node, and when.
+func (t *translator) told() (config.Resolution, config.Node, time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.resolution, t.on, t.updated
+}
+
+// problems are those of sources and of Services. The Proxier has its own, and
+// logs them itself.
+func (t *translator) problems() []service.Problem {
+	resolution, _, _ := t.told()
+	return sorted(t.current().Problems, resolution.Problems)
+}
+
+// sorted are problems put together, each once.
+func sorted(lists ...[]service.Problem) []service.Problem {
+	all := slices.Concat(lists...)
+	slices.SortFunc(all, service.Problem.Compare)
+	return slices.Compact(all)
+}
+
+// run resolves again every sync period and keeps the log up to date, until ctx
+// ends.
+func (t *translator) run(ctx context.Context) error {
+	again := time.NewTicker(t.period)
+	defer again.Stop()
+	look := time.NewTicker(time.Second) // sources tell of their problems without an update
+	defer look.Stop()
+	diary := diary{log: t.log}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again.C:
+			t.again()
+		case <-look.C:
+			diary.problems(t.problems())
+		case <-t.update:
+			if !t.waitSynced(ctx) {
+				return nil
+			}
+			diary.problems(t.problems())
+			resolution, _, _ := t.told()
+			diary.serving(resolution.Ports, t.summary())
+		}
+	}
+}
+
+// waitSynced returns when the Proxier has done what it was last told, or with
+// false when ctx has ended.
+func (t *translator) waitSynced(ctx context.Context) bool {
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		if _, _, updated := t.told(); !t.proxier.Status().Synced.Before(updated) {
+			select {
+			case <-t.synced:
+			default:
+				close(t.synced)
+			}
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(wait):
+		}
+	}
+}
+
+// summary is what is served, in one line.
+func (t *translator) summary() string {
+	resolution, _, _ := t.told()
+	now := t.proxier.Status()
+	unserved := map[portalAt]bool{}
+	for _, p := range now.Ports {
+		for _, portal := range p.Portals {
+			if portal.State == "unserved" {
+				unserved[portalAt{p.Name, portal.Addr}] = true
+			}
+		}
+	}
+	served := countOf(resolution.Ports, func(p portalAt) bool { return !unserved[p] }).String()
+	if t.way == redirectNone {
+		served += " without rules"
+	} else {
+		served += " through " + t.way
+	}
+	if n := len(sorted(t.problems(), now.Problems)); n > 0 {
+		served += fmt.Sprintf("; %s, see /statusz", count(n, "problem"))
+	}
+	return "serving " + served
+}

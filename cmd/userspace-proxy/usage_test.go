@@ -1,0 +1,235 @@
+package main
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// lines are a message's lines, each of which says whose it is.
+func lines(text ...string) string {
+	return "userspace-proxy: " + strings.Join(text, "\nuserspace-proxy: ") + "\n"
+}
+
+const aService = `apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  clusterIP: 10.96.0.1
+  ports:
+  - {port: 80}
+`
+
+// TestBadFiles: the message for a file that cannot be used names the file, the
+// line, the object and the field, and says what to do.
+func TestBadFiles(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		content string
+		says    []string // FILE stands for the file's path
+	}{
+		"tab": {
+			strings.Replace(aService, "  ports", "\tports", 1),
+			[]string{`FILE:6: a tab indents this line (YAML is indented with spaces: put spaces in the tab's place)`},
+		},
+		"unknown kind": {
+			strings.Replace(aService, "Service", "Servise", 1),
+			[]string{`FILE:2: Servise default/web: kind: Servise is not read here (did you mean Service?)`},
+		},
+		"ports 0 and 70000": {
+			strings.Replace(aService, "  - {port: 80}", "  - {name: a, port: 0}\n  - {name: b, port: 70000}", 1),
+			[]string{
+				`FILE:7: Service default/web: spec.ports[0].port: 0 is no port number (use 1 to 65535)`,
+				`FILE:8: Service default/web: spec.ports[1].port: 70000 is no port number (use 1 to 65535)`,
+			},
+		},
+		"bad address": {
+			strings.Replace(aService, "10.96.0.1", "10.96.0.300", 1),
+			[]string{`FILE:5: Service default/web: spec.clusterIP: "10.96.0.300" is no IP address (write it like 10.96.0.10 or fd00::10; names are not looked up)`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := write(t, t.TempDir(), "services.yaml", tt.content)
+			for _, command := range [][]string{{"plan"}, {"run", "--log-level=error"}, {"--log-level=error"}} {
+				code, stdout, stderr := run(t, "", append(command, "--file", path)...)
+				assert.Equal(t, 2, code, command)
+				assert.Empty(t, stdout, command)
+				assert.Equal(t, strings.ReplaceAll(lines(tt.says...), "FILE", path), stderr, command)
+			}
+		})
+	}
+}
+
+func TestBadUsage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := write(t, dir, "services.yaml", aService)
+	missing := filepath.Join(dir, "missing.yaml")
+	const seeRun = `see "userspace-proxy run --help"`
+
+	for name, tt := range map[string]struct {
+		args []string
+		says []string
+	}{
+		"missing file": {
+			[]string{"run", "--file", missing},
+			[]string{"--file: " + missing + ": no such file or directory"},
+		},
+		"no source": {
+			[]string{"run"},
+			[]string{`no source of Services: give --file PATH, a YAML or JSON file or directory ("-" is standard input), or try "userspace-proxy demo"`},
+		},
+		"no source, no command": {
+			nil,
+			[]string{`no source of Services: give --file PATH, a YAML or JSON file or directory ("-" is standard input), or try "userspace-proxy demo"`},
+		},
+		"unknown flag":    {[]string{"run", "--fiel", path}, []string{"unknown flag: --fiel", seeRun}},
+		"unknown command": {[]string{"rum"}, []string{`unknown command "rum": did you mean run?`, `see "userspace-proxy --help"`}},
+		"stray argument":  {[]string{"run", "services.yaml"}, []string{`stray argument "services.yaml"; a file with Services is given with --file`, seeRun}},
+		"stray argument, no command": {
+			[]string{"services.yaml"},
+			[]string{`unknown command "services.yaml"; a file with Services is given with --file`, `see "userspace-proxy --help"`},
+		},
+		"stray argument of version": {[]string{"version", "x"}, []string{`stray argument "x"`, `see "userspace-proxy version --help"`}},
+		"a time without a unit": {
+			[]string{"run", "-f", path, "--udp-timeout=5"},
+			[]string{`invalid argument "5" for "--udp-timeout" flag: time: missing unit in duration "5"`, seeRun},
+		},
+		"everything at once": {
+			[]string{
+				"run", "-f", missing, "-f", "", "--startup-grace=0s", "--nodeport-addresses=192.0.2.1,eth0", "--redirect=ipvs",
+				"--bind-address=here", "--proxy-port-range=9-1", "--mark=0", "--tcp-keepalive=-1s",
+				"--healthz-bind-address=10256", "--metrics-bind-address=localhost:1", "--log-level=loud", "--log-format=xml",
+				"--dial-timeout=0s", "--tcp-half-close-timeout=-1s", "--udp-timeout=0s", "--sync-period=0s",
+				"--min-sync-period=0s", "--tcp-idle-timeout=-1s", "--drain-timeout=-1s", "--max-udp-flows=0",
+			},
+			[]string{
+				"--file: " + missing + ": no such file or directory",
+				"--file: the path is empty",
+				`--nodeport-addresses: "192.0.2.1" is neither a range of addresses like 192.0.2.0/24 nor primary, localhost or all`,
+				`--nodeport-addresses: "eth0" is neither a range of addresses like 192.0.2.0/24 nor primary, localhost or all`,
+				`--redirect: must be auto, nftables or none, got "ipvs"`,
+				`--bind-address: "here" is not an IP address`,
+				`--proxy-port-range: must be FIRST-LAST within 1-65535 like 10000-29999, got "9-1"`,
+				`--mark: must be a number from 1 to 0xffffffff, got "0"`,
+				`--startup-grace: must be above 0, got 0s`,
+				`--tcp-keepalive: must not be below 0, got -1s`,
+				`--healthz-bind-address: "10256" is not an IP address and a port like 127.0.0.1:10249 or [::1]:10249, nor empty for none`,
+				`--metrics-bind-address: "localhost:1" is not an IP address and a port like 127.0.0.1:10249 or [::1]:10249, nor empty for none`,
+				`--log-level: must be error, warning, info or debug, got "loud"`,
+				`--log-format: must be text or json, got "xml"`,
+				`--dial-timeout must be above 0, got 0s`,
+				`--tcp-half-close-timeout must be above 0, got -1s`,
+				`--udp-timeout must be above 0, got 0s`,
+				`--sync-period must be above 0, got 0s`,
+				`--min-sync-period must be above 0, got 0s`,
+				`--tcp-idle-timeout must not be below 0, got -1s`,
+				`--drain-timeout must not be below 0, got -1s`,
+				`--max-udp-flows must be above 0, got 0`,
+			},
+		},
+		"a listening address that rules cannot lead to": {
+			[]string{"run", "-f", path, "--bind-address=127.0.0.1"},
+			[]string{"--bind-address: rules cannot lead clients to 127.0.0.1: give an address of this node that is no loopback address, or leave it out"},
+		},
+		"a listening address that is not there": {
+			[]string{"run", "-f", path, "--redirect=nftables", "--bind-address=203.0.113.77", "--log-level=error", "--healthz-bind-address=127.0.0.1:0", "--metrics-bind-address="},
+			[]string{"--bind-address: 203.0.113.77 is not an address of this node"},
+		},
+		"unknown form of a plan": {
+			[]string{"plan", "-f", path, "-o", "iptables"},
+			[]string{`--output: must be text, json or nft, got "iptables"`},
+		},
+		"rules of a plan without rules": {
+			[]string{"plan", "-f", path, "-o", "nft", "--redirect=none"},
+			[]string{"--output: there are no rules with --redirect=none"},
+		},
+		"a demo that does not move": {
+			[]string{"demo", "--period=0s"},
+			[]string{"--period: must be above 0, got 0s"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			code, stdout, stderr := run(t, "", tt.args...)
+			assert.Equal(t, 2, code)
+			assert.Empty(t, stdout)
+			assert.Equal(t, lines(tt.says...), stderr)
+		})
+	}
+}
+
+// TestPortTaken: who has a port that a flag names ends the program with 1.
+func TestPortTaken(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	at := taken.Addr().String()
+	path := write(t, t.TempDir(), "services.yaml", aService)
+	for _, flags := range [][2]string{
+		{"--healthz-bind-address", "--metrics-bind-address"},
+		{"--metrics-bind-address", "--healthz-bind-address"},
+	} {
+		code, _, stderr := run(t, "", "run", "-f", path, "--redirect=none", "--log-level=error", flags[0]+"="+at, flags[1]+"=")
+		assert.Equal(t, 1, code)
+		assert.Equal(t, lines(flags[0]+" "+at+": bind: address already in use"), stderr)
+	}
+}
+
+func TestStandardInput_empty(t *testing.T) {
+	t.Parallel()
+	code, _, stderr := run(t, "", "plan", "-f", "-")
+	assert.Equal(t, 2, code)
+	assert.Equal(t, lines("standard input: is empty, as a file is that is being written (to have no objects in it, say so by a comment or by kind: List with items: [])"), stderr)
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := run(t, "", "version")
+	assert.Zero(t, code)
+	assert.Regexp(t, `^userspace-proxy \S+ \(go1\.\S+, \w+/\w+\)\n$`, stdout)
+	assert.Empty(t, stderr)
+}
+
+func TestUnderscoresAreDashes(t *testing.T) {
+	t.Parallel()
+	path := write(t, t.TempDir(), "services.yaml", aService)
+	code, _, stderr := run(t, "", "plan", "--file", path, "--proxy_port_range=9-1")
+	assert.Equal(t, 2, code)
+	assert.Equal(t, lines(`--proxy-port-range: must be FIRST-LAST within 1-65535 like 10000-29999, got "9-1"`), stderr)
+}
+
+// TestHelp: what --help prints, for each command; no line is wider than a
+// terminal.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"", "run", "plan", "demo", "cleanup", "version"} {
+		code, stdout, stderr := run(t, "", append(strings.Fields(command), "--help")...)
+		assert.Zero(t, code)
+		assert.Empty(t, stderr)
+		name := strings.TrimPrefix("userspace-proxy-"+command, "-")
+		golden(t, "help/"+strings.TrimSuffix(name, "-")+".txt", stdout)
+		for line := range strings.Lines(stdout) {
+			assert.LessOrEqual(t, len(line), 81, line)
+			assert.Equal(t, strings.TrimRight(line, " \n"), strings.TrimSuffix(line, "\n"), "ends in spaces")
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		code, stdout, _ := run(t, "", "completion", shell)
+		assert.Zero(t, code)
+		assert.Contains(t, stdout, programName)
+	}
+	code, stdout, _ := run(t, "", "__complete", "run", "--redir")
+	assert.Zero(t, code)
+	assert.Contains(t, stdout, "--redirect")
+}
