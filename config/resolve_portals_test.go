@@ -39,6 +39,10 @@ func TestSemantics_clusterIPs(t *testing.T) {
 			problem NoClusterIP in Service default/b spec.clusterIP
 			problem NoClusterIP in Service default/c spec.clusterIP`,
 	}, {
+		name:    "empty, with an external address, as the first proxy's form has it",
+		objects: []any{svc("default/web", clusterIPs(), externalIPs("198.51.100.1"))},
+		want:    `default/web:http/TCP/IPv4 at ExternalIP 198.51.100.1:80`,
+	}, {
 		name: "written in other ways",
 		objects: []any{
 			svc("default/mapped", clusterIPs("::ffff:10.96.0.2")), svc("default/zeros", clusterIPs("010.096.000.003")),

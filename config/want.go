@@ -94,7 +94,8 @@ func hasNodePorts(t corev1.ServiceType) bool {
 }
 
 // readClusterIPs reads spec.clusterIPs, or spec.clusterIP where the list is
-// empty. False: the Service has none and is not served.
+// empty. False: the Service is not served. It need not have a cluster address
+// where it has external ones, as the first proxy's own form has it in files.
 func (r *resolver) readClusterIPs(w *want) bool {
 	spec := &w.svc.Spec
 	ips, field := spec.ClusterIPs, func(i int) fieldPath { return fieldPath{before: "spec.clusterIPs", index: i} }
@@ -106,6 +107,9 @@ func (r *resolver) readClusterIPs(w *want) bool {
 		return false
 	}
 	if !slices.ContainsFunc(ips, isSet) {
+		if len(spec.ExternalIPs) > 0 {
+			return true
+		}
 		r.reportService(w, wholeField("spec.clusterIP"), ReasonNoClusterIP, "is empty, so the Service is not served",
 			"write an address, which only an API server does by itself, or None if it is to be headless")
 		return false
