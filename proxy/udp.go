@@ -226,7 +226,7 @@ func (s *udpServer) pick(key flowKey, before *udpFlow, now time.Duration) (*udpF
 // run out, the flow that was used longest ago gives way.
 func (s *udpServer) openFlow(key flowKey, endpoint netip.AddrPort, now time.Duration) (*udpFlow, dropReason) {
 	u := s.flows
-	if !u.limit.tryAcquire() && (!u.evict() || !u.limit.tryAcquire()) {
+	if !u.acquire() {
 		return nil, dropNoDescriptor
 	}
 	f := &udpFlow{key: key, endpoint: endpoint, server: s, opened: now, replyTo: s.socket.replyAddress(key)}
@@ -243,6 +243,14 @@ func (s *udpServer) openFlow(key flowKey, endpoint netip.AddrPort, now time.Dura
 	u.counters.active.Add(1)
 	s.arm(now)
 	return f, dropNone
+}
+
+// acquire takes what a new flow needs of the limit, if need be from a flow that
+// has ended and is not closed yet, or from the one that was used longest ago.
+func (u *udpFlows) acquire() bool {
+	return u.limit.tryAcquire() ||
+		u.loop.reap(1) && u.limit.tryAcquire() ||
+		u.evict() && u.limit.tryAcquire()
 }
 
 // evict ends the flow that was used longest ago; false if there is none.

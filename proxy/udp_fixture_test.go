@@ -22,7 +22,7 @@ import (
 
 // udpPath is a server with its own flows, balancer and log.
 type udpPath struct {
-	t     *testing.T
+	t     testing.TB
 	flows *udpFlows
 	limit *countedLimit
 	group *loadbalancer.Group
@@ -36,11 +36,12 @@ type udpOptions struct {
 	listen netip.AddrPort // default: a loopback address of the test's own
 	idle   time.Duration  // default: longer than any test
 	limit  int            // flows; default: many
+	mark   uint32
 }
 
 // serveUDP serves clients with these endpoints until the test ends. Then it
 // checks that nothing is left.
-func serveUDP(t *testing.T, o udpOptions, endpoints ...netip.AddrPort) *udpPath {
+func serveUDP(t testing.TB, o udpOptions, endpoints ...netip.AddrPort) *udpPath {
 	t.Helper()
 	if !o.listen.IsValid() {
 		o.listen = netip.AddrPortFrom(ownAddr(), 0)
@@ -55,7 +56,7 @@ func serveUDP(t *testing.T, o udpOptions, endpoints ...netip.AddrPort) *udpPath 
 	p := &udpPath{t: t, limit: &countedLimit{}, log: hook, group: loadbalancer.NewGroup(time.Now)}
 	p.limit.free.Store(int64(o.limit))
 	p.setEndpoints(endpoints...)
-	p.flows = newUDPFlows(udpFlowsConfig{limit: p.limit, counters: &udpCounters{}, warn: newLimiter(time.Hour)})
+	p.flows = newUDPFlows(udpFlowsConfig{limit: p.limit, mark: o.mark, counters: &udpCounters{}, warn: newLimiter(time.Hour)})
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(o.listen))
 	require.NoError(t, err)
 	p.addr = netip.AddrPortFrom(o.listen.Addr(), uint16(conn.LocalAddr().(*net.UDPAddr).Port))

@@ -106,6 +106,7 @@ func (l *udpLoop) run() {
 func (l *udpLoop) turns(fd uintptr) bool {
 	l.setParked(false)
 	for {
+		l.reap(endBatch)
 		n := epollWait(int(fd), l.events[:])
 		if n == 0 && l.setParked(true) {
 			return false
@@ -114,7 +115,7 @@ func (l *udpLoop) turns(fd uintptr) bool {
 		for i := range n {
 			l.handle(&l.events[i], now)
 		}
-		l.reap(endBatch)
+		l.flush()
 	}
 }
 
@@ -159,15 +160,16 @@ func (l *udpLoop) end(fd int) {
 	}
 }
 
-// reap closes some of what has ended, the newest first. Only the loop calls it.
-func (l *udpLoop) reap(most int) {
+// reap closes some of what has ended, the newest first, and says whether there
+// was anything. Only the loop calls it.
+func (l *udpLoop) reap(most int) bool {
 	l.flush() // the socket that it sends by may be among them
-	for range most {
+	for n := range most {
 		l.mu.Lock()
 		last := len(l.ended) - 1
 		if last < 0 {
 			l.mu.Unlock()
-			return
+			return n > 0
 		}
 		fd := l.ended[last]
 		l.ended = l.ended[:last]
@@ -183,6 +185,7 @@ func (l *udpLoop) reap(most int) {
 		}
 		w.server.open.Done()
 	}
+	return true
 }
 
 // handle does what a ready descriptor is watched for.

@@ -22,10 +22,10 @@ import (
 
 // serveOn serves clients by a socket of a host of a bed, to endpoints of the
 // host that the test runs on.
-func serveOn(t *testing.T, host *nettest.Host, listen string, endpoints ...netip.AddrPort) *udpPath {
+func serveOn(t *testing.T, host *nettest.Host, network, listen string, endpoints ...netip.AddrPort) *udpPath {
 	t.Helper()
 	p := serveUDP(t, udpOptions{}, endpoints...)
-	conn, err := host.ListenPacket("udp", listen)
+	conn, err := host.ListenPacket(network, listen)
 	require.NoError(t, err)
 	s, err := newUDPServer(udpConfig{
 		flows: p.flows, conn: conn.(*net.UDPConn), balancer: p.group, idle: time.Hour, log: p.udpServer.log,
@@ -40,15 +40,20 @@ func TestCase15_UDPOnAnyAddressRepliesFromTheOneSentTo(t *testing.T) {
 	t.Parallel()
 	bed := nettest.New(t)
 	e := echoUDP(t)
-	for _, family := range service.Families() {
-		t.Run(string(family), func(t *testing.T) {
+	for _, s := range []struct {
+		name, server, client string // networks
+		family               service.Family
+	}{
+		{"IPv4", "udp4", "udp4", service.IPv4},
+		{"IPv6", "udp6", "udp6", service.IPv6},
+		{"IPv4 on a socket of both", "udp", "udp4", service.IPv4},
+		{"IPv6 on a socket of both", "udp", "udp6", service.IPv6},
+	} {
+		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			network, any := "udp4", "0.0.0.0:0"
-			if family == service.IPv6 {
-				network, any = "udp6", "[::]:0"
-			}
-			p := serveOn(t, bed.Node, any, e.addr)
-			client, err := bed.Client.ListenPacket(network, any)
+			family := s.family
+			p := serveOn(t, bed.Node, s.server, ":0", e.addr)
+			client, err := bed.Client.ListenPacket(s.client, ":0")
 			require.NoError(t, err)
 			defer client.Close()
 			require.NoError(t, client.SetDeadline(time.Now().Add(patience)))
@@ -78,7 +83,7 @@ func TestCase15_UDPOnAnyAddressRepliesFromTheOneSentTo(t *testing.T) {
 func TestCase15_UDPLinkLocalClients(t *testing.T) {
 	t.Parallel()
 	bed := nettest.New(t)
-	p := serveOn(t, bed.Node, "[::]:0", echoUDP(t).addr)
+	p := serveOn(t, bed.Node, "udp6", ":0", echoUDP(t).addr)
 	// The pod's default route leads to fe80::1, which the node has on its link.
 	got, err := bed.Pod.ExchangeUDP(t.Context(), fmt.Sprintf("[fe80::1%%eth0]:%d", p.addr.Port()), "from next door")
 	require.NoError(t, err)
@@ -94,7 +99,7 @@ func TestCase16_UDPPassesLinksThatAreNarrowerThanTheDatagram(t *testing.T) {
 	bed.Node.Output(t, "ip", "link", "set", nettest.NodeToClient, "mtu", "1400")
 	bed.Client.Output(t, "ip", "link", "set", "eth0", "mtu", "1400")
 	// A router stands between the server, on back, and the client.
-	p := serveOn(t, bed.Back, "10.10.2.2:0", echoUDP(t).addr)
+	p := serveOn(t, bed.Back, "udp4", "10.10.2.2:0", echoUDP(t).addr)
 	c, err := bed.Client.Dial(t.Context(), "udp", p.addr.String())
 	require.NoError(t, err)
 	defer c.Close()
@@ -116,8 +121,7 @@ func TestUDPSocketOptions(t *testing.T) {
 				at, level, option = netip.AddrPortFrom(netip.IPv6Loopback(), 0), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER
 			}
 			e := newUDPEndpoint(t, at, mirror)
-			p := serveUDP(t, udpOptions{listen: at}, e.addr)
-			p.flows.mark = mark
+			p := serveUDP(t, udpOptions{listen: at, mark: mark}, e.addr)
 			newUDPClient(t, p.addr).ask("open a flow")
 
 			p.flows.mu.Lock()

@@ -98,7 +98,7 @@ func (d *datagrams) receivedAt(i int) netip.Addr {
 	case header.Level == unix.IPPROTO_IP && header.Type == unix.IP_PKTINFO:
 		return netip.AddrFrom4((*unix.Inet4Pktinfo)(data).Spec_dst)
 	case header.Level == unix.IPPROTO_IPV6 && header.Type == unix.IPV6_PKTINFO:
-		return netip.AddrFrom16((*unix.Inet6Pktinfo)(data).Addr)
+		return netip.AddrFrom16((*unix.Inet6Pktinfo)(data).Addr).Unmap()
 	}
 	return netip.Addr{}
 }

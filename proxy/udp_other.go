@@ -24,7 +24,7 @@ func newUDPLoop(u *udpFlows) *udpLoop { return &udpLoop{flows: u} }
 func (l *udpLoop) close() {}
 
 // reap has nothing to do: sockets are closed where they end.
-func (l *udpLoop) reap(int) {}
+func (l *udpLoop) reap(int) bool { return false }
 
 // clientSocket is the socket that a server's clients send to.
 type clientSocket struct{ conn *net.UDPConn }
