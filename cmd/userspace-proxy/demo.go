@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -55,7 +56,8 @@ func (m *Main) demo(ctx context.Context, d *demo.Demo, period time.Duration) err
 	if err := o.completeRun(); err != nil {
 		return err
 	}
-	s, err := m.newServer(ctx, o, m.newLog(o))
+	log := m.newLog(o)
+	s, err := m.newServer(ctx, o, log)
 	if err != nil {
 		return err
 	}
@@ -67,6 +69,9 @@ func (m *Main) demo(ctx context.Context, d *demo.Demo, period time.Duration) err
 		case <-s.translator.synced:
 		}
 		fmt.Fprint(m.Stdout, page.String())
+		// From here on the log tells what becomes of changes to the manifest.
+		log.SetLevel(logrus.InfoLevel)
+		defer log.SetLevel(o.meant.level)
 		return d.Run(ctx, period, func(what string) {
 			fmt.Fprintf(m.Stdout, "%s  %s\n", time.Now().Format(time.TimeOnly), what)
 		})

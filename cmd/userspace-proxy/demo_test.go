@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net/netip"
 	"os"
 	"os/exec"
 	"regexp"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/demo"
 )
 
 // pasted runs a command as a person would who pastes it into a shell.
@@ -114,6 +117,15 @@ func TestDemo_twice(t *testing.T) {
 		p.stop()
 		assert.Zero(t, p.wait(t))
 	}
+}
+
+// TestDemoPage_onOneAddress: where there is one loopback address the page says so.
+func TestDemoPage_onOneAddress(t *testing.T) {
+	t.Parallel()
+	at := func(addr string) demo.Service { return demo.Service{Addr: netip.MustParseAddrPort(addr)} }
+	const says = "one loopback address"
+	assert.Contains(t, demoPage{services: []demo.Service{at("127.0.0.1:1"), at("127.0.0.1:2")}}.String(), says)
+	assert.NotContains(t, demoPage{services: []demo.Service{at("127.64.0.1:1"), at("127.64.0.2:2")}}.String(), says)
 }
 
 func TestStyle(t *testing.T) {

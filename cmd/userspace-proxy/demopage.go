@@ -24,6 +24,9 @@ func (p demoPage) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", p.style.strong("These Services are served, from backends in this process. Ctrl-C ends it."))
 	b.WriteString(p.table())
+	if p.services[0].Addr.Addr() == p.services[1].Addr.Addr() {
+		b.WriteString("\n  This system has one loopback address, so the Services differ by their ports.\n")
+	}
 	fmt.Fprintf(&b, "\n%s\n", p.style.strong("Try this in another terminal:"))
 	for _, t := range p.tries() {
 		fmt.Fprintf(&b, "\n  %s\n", p.style.faint("# "+t.about))
@@ -62,19 +65,34 @@ func (p demoPage) tries() []try {
 	nc := func(flags, name string) string {
 		return fmt.Sprintf("echo hello | nc %s %s %d", flags, at[name].Addr.Addr(), at[name].Addr.Port())
 	}
-	sticky := []string{"for i in 1 2 3; do " + curl("-s", "sticky") + "; done"}
+	sticky := []string{times(3, curl("-s", "sticky"))}
 	if runtime.GOOS == "linux" { // where a client can have any loopback address
-		sticky = append(sticky, "for i in 1 2 3; do "+curl("-s --interface 127.0.0.2", "sticky")+"; done")
+		sticky = append(sticky, times(3, curl("-s --interface 127.0.0.2", "sticky")))
 	}
-	return []try{
-		{"another backend each time", []string{"for i in 1 2 3 4; do " + curl("-s", "web") + "; done"}},
-		{demo.Mortal + " goes and comes back, and no request fails", []string{"for i in $(seq 60); do " + curl("-sS", "web") + "; sleep 0.5; done"}},
+	tries := []try{
+		{"another backend each time", []string{times(4, curl("-s", "web"))}},
+		{demo.Mortal + " goes and comes back, and no request fails", []string{times(60, curl("-sS", "web")+"; sleep 0.5")}},
 		{"one client, one backend", sticky},
-		{"TCP: the server speaks first", []string{nc("-w 1", "echo")}},
-		{"UDP", []string{nc("-u -w 1", "datagram")}},
-		{"no backend: refused at once, nothing hangs", []string{curl("-sS", "nobody")}},
-		{"what is served, and why an endpoint is picked or not", []string{"curl -s http://" + p.status + "/statusz"}},
 	}
+	if runtime.GOOS != "windows" { // which comes without nc
+		tries = append(tries,
+			try{"TCP: the server speaks first", []string{nc("-w 1", "echo")}},
+			try{"UDP", []string{nc("-u -w 1", "datagram")}})
+	}
+	return append(tries,
+		try{"no backend: refused at once, nothing hangs", []string{curl("-sS", "nobody")}},
+		try{"what is served, and why an endpoint is picked or not", []string{"curl -s http://" + p.status + "/statusz"}})
+}
+
+// times repeats a command, as the system's shell does it.
+func times(n int, command string) string {
+	if runtime.GOOS == "windows" {
+		return fmt.Sprintf("1..%d | %% { %s }", n, strings.ReplaceAll(command, "curl ", "curl.exe "))
+	}
+	if n < 10 {
+		return fmt.Sprintf("for i in %s; do %s; done", strings.Join(strings.Fields("1 2 3 4 5 6 7 8 9")[:n], " "), command)
+	}
+	return fmt.Sprintf("for i in $(seq %d); do %s; done", n, command)
 }
 
 // style is how text stands out on a terminal; elsewhere it does not.

@@ -102,7 +102,25 @@ func (o *options) chooseRedirect(ctx context.Context, facts node.Facts, log logr
 		return redirection{}, fmt.Errorf("--redirect=%s: %w", o.redirect, err)
 	}
 	log.Infof("redirect: nftables (--redirect=%s; %s works here), listeners on %s", o.redirect, report.Version, inOrder(listen))
-	return redirection{way: redirectNFTables, listen: listen, rules: rules, mark: o.meant.mark}, nil
+	return redirection{
+		way: redirectNFTables, listen: listen, mark: o.meant.mark,
+		rules: &addressedRules{rules: rules, own: made.Listen},
+	}, nil
+}
+
+// addressedRules are rules that lead to addresses which the proxy made itself
+// and others may remove: a network manager that resets lo, say.
+type addressedRules struct {
+	rules proxy.Rules
+	own   map[service.Family]netip.Addr
+}
+
+// Sync makes sure of the addresses, then of the rules.
+func (r *addressedRules) Sync(ctx context.Context, redirects []service.Redirect) error {
+	if _, err := listenaddr.Ensure(r.own); err != nil {
+		return err
+	}
+	return r.rules.Sync(ctx, redirects)
 }
 
 // noRedirect is why rules do not work, once where it is so in both families.

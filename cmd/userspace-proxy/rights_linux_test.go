@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -147,7 +148,7 @@ func TestNFTables(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var out text
-	cmd := bed.Node.Command(ctx, self, "--file", file)
+	cmd := bed.Node.Command(ctx, self, "--file", file, "--sync-period=200ms")
 	cmd.Env = append(os.Environ(), asProgram+"=1", "GOCOVERDIR="+t.TempDir())
 	cmd.Stderr = &out
 	require.NoError(t, cmd.Start())
@@ -162,6 +163,13 @@ func TestNFTables(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(body), &s))
 	assert.Equal(t, "nftables", s.Redirect)
 	assert.Equal(t, []string{bed.Node.Addr(service.IPv4).String(), bed.Node.Addr(service.IPv6).String()}, s.Node.Addresses)
+
+	bed.Node.Output(t, "ip", "address", "del", "169.254.77.1/32", "dev", "lo") // a network manager did that
+	require.Eventually(t, func() bool {
+		banner, err := bed.Client.ReadBanner(t.Context(), "10.96.0.10:80")
+		return err == nil && strings.TrimSpace(banner) == "one"
+	}, patience, 20*time.Millisecond, "the listening address comes back")
+
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, cmd.Wait(), "%s", &out)
 

@@ -25,7 +25,7 @@ type translator struct {
 	way     string
 	log     logrus.FieldLogger
 	update  chan struct{} // capacity 1: the Proxier was told something
-	synced  chan struct{} // closed when the Proxier has done so for the first time
+	synced  chan struct{} // closed when the Proxier has done it for the first time
 
 	mu         sync.Mutex // guards what follows
 	known      bool       // there is a snapshot
@@ -111,6 +111,7 @@ func (t *translator) run(ctx context.Context) error {
 	look := time.NewTicker(time.Second) // sources tell of their problems without an update
 	defer look.Stop()
 	diary := diary{log: t.log}
+	var first sync.Once
 	for {
 		select {
 		case <-ctx.Done():
@@ -126,6 +127,7 @@ func (t *translator) run(ctx context.Context) error {
 			diary.problems(t.problems())
 			resolution, _, _ := t.told()
 			diary.serving(resolution.Ports, t.summary())
+			first.Do(func() { close(t.synced) })
 		}
 	}
 }
@@ -135,11 +137,6 @@ func (t *translator) run(ctx context.Context) error {
 func (t *translator) waitSynced(ctx context.Context) bool {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		if _, _, updated := t.told(); !t.proxier.Status().Synced.Before(updated) {
-			select {
-			case <-t.synced:
-			default:
-				close(t.synced)
-			}
 			return true
 		}
 		select {
