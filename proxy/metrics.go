@@ -59,6 +59,14 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
+// connectionEnded counts a relayed connection that is over.
+func (m *Metrics) connectionEnded(why string, up, down int64) {
+	m.Active.Dec()
+	m.Connections.WithLabelValues(why).Inc()
+	m.Bytes.WithLabelValues("up").Add(float64(up))
+	m.Bytes.WithLabelValues("down").Add(float64(down))
+}
+
 func (m *Metrics) dialFailed(err error) { m.DialFailures.WithLabelValues(reason(err)).Inc() }
 
 // reason is a short, bounded name of a network error.

@@ -29,6 +29,8 @@ type Proxier struct {
 	ports   map[service.Key]*servicePort // what is served; Run's own, changed under mu
 	claims  *claims                      // Run's own
 	retired sync.WaitGroup               // listeners that were replaced and accept on for a moment
+	running context.Context              // ends when they need not any more
+	stopped context.CancelFunc
 }
 
 // syncStatus is how the last reconcile went.
@@ -48,26 +50,31 @@ func New(c Config) (*Proxier, error) {
 		c.Metrics = NewMetrics(discard{})
 	}
 	budget, warn := newBudget(c.Descriptors), newLimiter(10*time.Second)
-	flows := newUDPFlows(udpFlowsConfig{
-		limit: newFlowBudget(budget, c.MaxUDPFlows), mark: c.Mark, counters: c.Metrics.udp, warn: warn,
-	})
-	return &Proxier{
-		config: c,
-		shared: &shared{
-			log: c.Log, warn: warn, metrics: c.Metrics,
-			budget: budget, conns: newConnections(),
-			dialer: &dialer{
-				mark: c.Mark, timeout: c.DialTimeout, fallback: c.FallbackDelay,
-				keepAlive: c.KeepAlive, metrics: c.Metrics,
-			},
-			halfClose: c.HalfCloseTimeout, idle: c.IdleTimeout,
-			udp: flows, udpIdle: c.UDPTimeout,
+	common := &shared{
+		log: c.Log, warn: warn, metrics: c.Metrics, budget: budget, mark: c.Mark,
+		timeouts: tcpTimeouts{
+			dial: c.DialTimeout, fallback: c.FallbackDelay, halfClose: c.HalfCloseTimeout,
+			idle: c.IdleTimeout, keepAlive: c.KeepAlive,
 		},
+		udpIdle: c.UDPTimeout,
+		udp: newUDPFlows(udpFlowsConfig{
+			limit: newFlowBudget(budget, c.MaxUDPFlows), mark: c.Mark, counters: c.Metrics.udp, warn: warn,
+		}),
+	}
+	var err error
+	if common.tcp, err = newTCPEngine(common); err != nil {
+		return nil, fmt.Errorf("start the TCP engine: %w", err)
+	}
+	p := &Proxier{
+		config:  c,
+		shared:  common,
 		numbers: newPortRange(c.Ports),
 		trigger: make(chan struct{}, 1),
 		ports:   make(map[service.Key]*servicePort),
 		claims:  newClaims(),
-	}, nil
+	}
+	p.running, p.stopped = context.WithCancel(context.Background())
+	return p, nil
 }
 
 // Update tells what is to be served: all of it, each Key once. While complete
@@ -232,7 +239,7 @@ func (p *Proxier) retire(l listener) {
 	p.retired.Add(1)
 	go func() {
 		defer p.retired.Done()
-		pause(p.shared.conns.ctx, p.config.Linger)
+		pause(p.running, p.config.Linger)
 		l.close()
 		p.shared.budget.giveListener()
 	}()
@@ -273,9 +280,9 @@ func (p *Proxier) drain() error {
 	}
 	p.mu.Unlock()
 	p.claims.release(p.shared.budget, nil)
-	p.shared.conns.abortAll()
+	p.stopped()
 	p.retired.Wait()
-	p.shared.conns.wg.Wait()
+	p.shared.tcp.close()
 	p.shared.udp.close()
 	return nil
 }
@@ -285,12 +292,12 @@ func (p *Proxier) drainConnections() {
 	if p.config.DrainTimeout == 0 {
 		return
 	}
-	open := p.shared.conns.open.Load()
+	open := p.shared.tcp.open()
 	if open > 0 {
 		p.config.Log.Infof("stopping when the last of %d connections has ended, in %v at the latest", open, p.config.DrainTimeout)
 	}
 	deadline := time.Now().Add(p.config.DrainTimeout)
-	for p.shared.conns.open.Load() > 0 && time.Now().Before(deadline) {
+	for p.shared.tcp.open() > 0 && time.Now().Before(deadline) {
 		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -145,7 +145,7 @@ func TestIdleTimeoutEndsBothSides(t *testing.T) {
 // drained returns when no connection is left.
 func (f *fixture) drained() {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool { return f.shared.conns.open.Load() == 0 }, patience, time.Millisecond)
+	require.Eventually(f.t, func() bool { return f.shared.tcp.open() == 0 }, patience, time.Millisecond)
 }
 
 func write(t *testing.T, conn net.Conn, s string) {

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +26,7 @@ const backlog = 4096
 // by shutdown(SHUT_RD), which ends the listening and leaves the binding and
 // every accepted connection alone.
 type tcpSocket struct {
-	ln   *net.TCPListener // made of a bound socket; Accept fails with EINVAL while it is held
+	fd   int
 	addr netip.AddrPort
 }
 
@@ -38,69 +37,39 @@ func openTCP(addr netip.AddrPort) (*tcpSocket, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "tcp "+addr.String())
-	defer f.Close() //nolint:errcheck // FileListener has its own copy
+	s := &tcpSocket{fd: fd, addr: addr}
 	// REUSEADDR was wanted against connections in TIME_WAIT. Left on, it
 	// would let a stranger listen on the port that is held here.
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0); err != nil {
-		return nil, fmt.Errorf("hold tcp %v: %w", addr, err)
+	if err := s.reuse(0); err != nil {
+		return nil, errors.Join(err, s.close())
 	}
-	ln, err := net.FileListener(f)
-	if err != nil {
-		return nil, fmt.Errorf("hold tcp %v: %w", addr, err)
-	}
-	tcp := ln.(*net.TCPListener)
-	return &tcpSocket{ln: tcp, addr: tcp.Addr().(*net.TCPAddr).AddrPort()}, nil
+	return s, nil
 }
 
 // listen makes a held socket accept.
 func (s *tcpSocket) listen() error {
-	return s.control("listen", func(fd int) error {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-			return err
-		}
-		return unix.Listen(fd, backlog)
-	})
-}
-
-// hold makes a listening socket refuse; a waiting accept returns errHeld.
-func (s *tcpSocket) hold() error {
-	return s.control("hold", func(fd int) error {
-		if err := unix.Shutdown(fd, unix.SHUT_RD); err != nil {
-			return err
-		}
-		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0)
-	})
-}
-
-func (s *tcpSocket) accept() (*net.TCPConn, error) {
-	conn, err := s.ln.AcceptTCP()
-	if errors.Is(err, unix.EINVAL) {
-		return nil, errHeld
-	}
-	return conn, err
-}
-
-// setUserTimeout sets what accepted connections inherit.
-func (s *tcpSocket) setUserTimeout(d time.Duration) error {
-	rc, err := s.ln.SyscallConn()
-	if err != nil {
+	if err := s.reuse(1); err != nil {
 		return err
 	}
-	return setUserTimeout(rc, d)
+	if err := unix.Listen(s.fd, backlog); err != nil {
+		return fmt.Errorf("listen on tcp %v: %w", s.addr, err)
+	}
+	return nil
 }
 
-func (s *tcpSocket) close() error { return s.ln.Close() }
-
-func (s *tcpSocket) control(op string, f func(fd int) error) error {
-	rc, err := s.ln.SyscallConn()
-	if err == nil {
-		var inner error
-		err = rc.Control(func(fd uintptr) { inner = f(int(fd)) })
-		err = errors.Join(err, inner)
+// hold makes a listening socket refuse.
+func (s *tcpSocket) hold() error {
+	if err := unix.Shutdown(s.fd, unix.SHUT_RD); err != nil {
+		return fmt.Errorf("stop listening on tcp %v: %w", s.addr, err)
 	}
-	if err != nil {
-		return fmt.Errorf("%s tcp %v: %w", op, s.addr, err)
+	return s.reuse(0)
+}
+
+func (s *tcpSocket) close() error { return unix.Close(s.fd) }
+
+func (s *tcpSocket) reuse(on int) error {
+	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, on); err != nil {
+		return fmt.Errorf("hold tcp %v: %w", s.addr, err)
 	}
 	return nil
 }
@@ -257,54 +226,6 @@ func bound(addr netip.AddrPort, typ, reuse int) (int, error) {
 		return 0, fmt.Errorf("open %s %v: %w", network, addr, err)
 	}
 	return fd, nil
-}
-
-// markSocket makes a socket's packets known to the rules as the proxy's own.
-func markSocket(c syscall.RawConn, mark uint32) error {
-	if mark == 0 {
-		return nil
-	}
-	var inner error
-	err := c.Control(func(fd uintptr) {
-		inner = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(mark))
-	})
-	return errors.Join(err, os.NewSyscallError("setsockopt SO_MARK", inner))
-}
-
-// setUserTimeout bounds how long sent data may stay unacknowledged.
-func setUserTimeout(c syscall.RawConn, d time.Duration) error {
-	var inner error
-	err := c.Control(func(fd uintptr) {
-		inner = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
-	})
-	return errors.Join(err, os.NewSyscallError("setsockopt TCP_USER_TIMEOUT", inner))
-}
-
-// unsent is the number of bytes that the peer's kernel has not acknowledged.
-// Known is false where the system cannot tell.
-func unsent(conn *net.TCPConn) (n int, known bool) {
-	rc, err := conn.SyscallConn()
-	if err != nil {
-		return 0, true // closed
-	}
-	var inner error
-	err = rc.Control(func(fd uintptr) { n, inner = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
-	if err != nil || inner != nil {
-		return 0, true
-	}
-	return n, true
-}
-
-// isClosed tells whether a connection is over in both directions.
-func isClosed(conn *net.TCPConn) bool {
-	const tcpClose = 7 // TCP_CLOSE of the kernel's include/net/tcp_states.h
-	rc, err := conn.SyscallConn()
-	if err != nil {
-		return true
-	}
-	var info *unix.TCPInfo
-	err = rc.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
-	return err != nil || info != nil && info.State == tcpClose
 }
 
 func descriptorLimit() int {

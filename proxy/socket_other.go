@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"sync"
 	"syscall"
-	"time"
 )
 
 // tcpSocket is an address that is held or listening. Off Linux a held socket
@@ -68,9 +67,6 @@ func (s *tcpSocket) close() error {
 	return ln.Close()
 }
 
-// setUserTimeout leaves the system's own retransmission timeout.
-func (s *tcpSocket) setUserTimeout(time.Duration) error { return nil }
-
 // udpSocket is an address that is held, which off Linux means free, or has
 // been released to a server.
 type udpSocket struct{ addr netip.AddrPort }
@@ -98,18 +94,6 @@ func network(proto string, addr netip.AddrPort) string {
 	}
 	return proto + "6"
 }
-
-// markSocket: marks are Linux's, and so are the rules that read them.
-func markSocket(syscall.RawConn, uint32) error { return nil }
-
-// setUserTimeout leaves the system's own retransmission timeout.
-func setUserTimeout(syscall.RawConn, time.Duration) error { return nil }
-
-// unsent: the system does not tell portably.
-func unsent(*net.TCPConn) (n int, known bool) { return 0, false }
-
-// isClosed: the system does not tell portably.
-func isClosed(*net.TCPConn) bool { return false }
 
 // descriptorLimit is a cautious figure: the limit is not known portably.
 func descriptorLimit() int { return 8192 }

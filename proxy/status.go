@@ -64,7 +64,7 @@ func (p *Proxier) Status() Status {
 	if p.status.err != nil {
 		st.Error = p.status.err.Error()
 	}
-	counts := p.shared.conns.count()
+	counts := p.shared.tcp.count()
 	for _, key := range sortedKeys(p.ports) {
 		st.Ports = append(st.Ports, p.ports[key].status(counts[key]))
 	}

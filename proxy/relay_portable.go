@@ -1,7 +1,10 @@
+//go:build !linux || portable
+
 package proxy
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync/atomic"
@@ -12,16 +15,12 @@ import (
 // have ended. It owns both connections from newRelay on and closes them.
 //
 // Each direction is a goroutine of its own that reads, writes, and at the end
-// of its source passes on what it met there:
-//
-//   - the end of the stream: the other side's stream ends too, and the
-//     opposite direction goes on (half-close);
-//   - a reset or a timeout: the other side is reset, but not before its kernel
-//     has delivered every byte that came ahead of it.
-//
-// A write that fails says that its destination is broken. That is noted, and
-// left to the direction that reads from there: bytes that arrived before the
-// break still wait in its buffers and go out first.
+// of its source ends the other side's stream too, while the opposite direction
+// goes on (half-close). A reset is passed on as an end: a reset would throw
+// away what is still on its way to the other side, and no portable call tells
+// when nothing is. A write that fails says that its destination is broken;
+// that is left to the direction that reads from there, since bytes that
+// arrived before the break go out first.
 type relay struct {
 	up   pipe // client to endpoint
 	down pipe // endpoint to client
@@ -37,9 +36,8 @@ type relay struct {
 
 // peer is one end of the relay.
 type peer struct {
-	conn     *net.TCPConn
-	broken   atomic.Bool // reset, timed out or aborted; set by whichever direction meets it first
-	finished atomic.Bool // its stream was ended from here, by CloseWrite
+	conn   *net.TCPConn
+	broken atomic.Bool // reset, timed out or aborted; set by whichever direction meets it first
 }
 
 // pipe is one direction.
@@ -48,14 +46,6 @@ type pipe struct {
 	bytes    atomic.Int64
 	mover    // how bytes are moved on this system
 }
-
-// Reasons for which a relay ends; they are labels of a metric.
-const (
-	endedEOF     = "eof"     // both streams ended
-	endedReset   = "reset"   // one side reset its connection or vanished
-	endedTimeout = "timeout" // idle, or half-closed and idle
-	endedAbort   = "abort"   // the proxy wanted it to end
-)
 
 const (
 	running int32 = iota
@@ -110,13 +100,9 @@ func (r *relay) carry(p *pipe) {
 	if r.ended.Load() != running {
 		return // whoever ended it resets both
 	}
-	if err != nil || p.from.lost() {
+	if err != nil {
 		p.from.broken.Store(true)
-		p.to.flush(r.halfClose)
-		p.to.reset()
-		return
 	}
-	p.to.finished.Store(true)
 	_ = p.to.conn.CloseWrite()
 	if r.closing.CompareAndSwap(false, true) && r.ended.Load() == running {
 		r.watch.Reset(r.quiet())
@@ -170,14 +156,6 @@ func (p *pipe) copy() error {
 	}
 }
 
-// lost tells, at the end of its stream, whether the peer was reset. The reset
-// shows once, and a write in the opposite direction may have taken it; what is
-// left to a read then looks like the end of the stream. A connection that is
-// closed already, though nothing was ended from here, gives it away.
-func (p *peer) lost() bool {
-	return p.broken.Load() || !p.finished.Load() && isClosed(p.conn)
-}
-
 // reset closes the connection with RST instead of FIN.
 func (p *peer) reset() {
 	p.broken.Store(true)
@@ -185,25 +163,24 @@ func (p *peer) reset() {
 	_ = p.conn.Close()
 }
 
-// flush waits until the peer's kernel has everything that was written, or has
-// taken nothing for the time given.
-func (p *peer) flush(patience time.Duration) {
-	const first, last = time.Millisecond, 50 * time.Millisecond
-	left, known := unsent(p.conn)
-	if !known {
-		// A reset would throw away what is still on its way. The end of the
-		// stream does not, and nothing better can be told from here.
-		_ = p.conn.CloseWrite()
-		_ = p.conn.SetLinger(-1)
-		return
+// chunk is how much is read at once. Each direction of a connection has a
+// buffer of that size for as long as it lives.
+const chunk = 16 << 10
+
+type mover struct{ chunk []byte }
+
+// move carries what there is to read, once, and returns how much that was.
+func (p *pipe) move() (int64, error) {
+	if p.chunk == nil {
+		p.chunk = make([]byte, chunk)
 	}
-	progress := time.Now()
-	for wait := first; left > 0 && time.Since(progress) < patience; wait = min(2*wait, last) {
-		time.Sleep(wait)
-		n, _ := unsent(p.conn)
-		if n < left {
-			progress = time.Now()
-		}
-		left = n
+	n, err := p.from.conn.Read(p.chunk)
+	if n == 0 {
+		return 0, err
 	}
+	written, werr := p.to.conn.Write(p.chunk[:n])
+	if werr != nil {
+		return int64(written), fmt.Errorf("%w: %w", errWrite, werr)
+	}
+	return int64(written), err
 }

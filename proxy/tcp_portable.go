@@ -1,3 +1,5 @@
+//go:build !linux || portable
+
 package proxy
 
 import (
@@ -34,12 +36,6 @@ func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, s *sha
 	sock, err := openTCP(addr)
 	if err != nil {
 		return nil, err
-	}
-	if d := s.dialer.keepAlive; d > 0 {
-		if err := sock.setUserTimeout(userTimeouts * d); err != nil {
-			_ = sock.close()
-			return nil, err
-		}
 	}
 	l := &tcpListener{key: key, sock: sock, group: group, shared: s}
 	l.closed, l.closing = context.WithCancel(context.Background())
@@ -102,7 +98,7 @@ func (l *tcpListener) acceptLoop() {
 				_ = conn.Close()
 				return
 			}
-			l.shared.conns.start(func() { l.handle(conn) })
+			l.shared.tcp.start(func() { l.handle(conn) })
 		case errors.Is(err, errHeld), errors.Is(err, net.ErrClosed):
 			return
 		default:
@@ -153,14 +149,14 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 	s := l.shared
 	defer s.budget.give(2)
 	client := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
-	_ = conn.SetKeepAliveConfig(keepAliveConfig(s.dialer.keepAlive))
+	_ = conn.SetKeepAliveConfig(keepAliveConfig(s.timeouts.keepAlive))
 
-	endpointConn, endpoint, err := s.dialer.dial(s.conns.ctx, l.group, client.Addr().Unmap())
+	endpointConn, endpoint, err := s.tcp.dialer.connect(s.tcp.ctx, l.group, client.Addr().Unmap())
 	if err != nil {
 		(&peer{conn: conn}).reset()
-		why := "no_endpoint"
+		why := refusedNoEndpoint
 		if !errors.Is(err, errNoEndpoint) {
-			why = "dial_failed"
+			why = refusedDialFailed
 		}
 		s.metrics.Refused.WithLabelValues(why).Inc()
 		s.log.WithFields(logrus.Fields{"service": l.key, "client": client}).WithError(err).Debug("client refused")
@@ -169,15 +165,12 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 
 	c := &connection{
 		key: l.key, client: client, endpoint: endpoint, since: time.Now(),
-		relay: newRelay(conn, endpointConn, s.halfClose, s.idle),
+		relay: newRelay(conn, endpointConn, s.timeouts.halfClose, s.timeouts.idle),
 	}
-	s.conns.add(c)
-	defer s.conns.remove(c)
+	s.tcp.add(c)
+	defer s.tcp.remove(c)
 	s.metrics.Active.Inc()
 	ended := c.relay.run()
-	s.metrics.Active.Dec()
-	s.metrics.Connections.WithLabelValues(ended).Inc()
-	s.metrics.Bytes.WithLabelValues("up").Add(float64(c.relay.up.bytes.Load()))
-	s.metrics.Bytes.WithLabelValues("down").Add(float64(c.relay.down.bytes.Load()))
+	s.metrics.connectionEnded(ended, c.relay.up.bytes.Load(), c.relay.down.bytes.Load())
 	s.log.WithFields(logrus.Fields{"service": l.key, "client": client, "endpoint": endpoint, "ended": ended}).Debug("connection ended")
 }

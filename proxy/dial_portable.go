@@ -1,3 +1,5 @@
+//go:build !linux || portable
+
 package proxy
 
 import (
@@ -7,30 +9,17 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
 )
 
-// maxAttempts bounds how many endpoints one client's connection may try: a
-// Service whose hundred endpoints all refuse must not make a hundred dials of
-// each connect.
-const maxAttempts = 8
-
-// userTimeouts is how many keepalive periods sent data may stay unacknowledged,
-// or a peer's window closed, before the connection is given up.
-const userTimeouts = 10
-
 var errNoEndpoint = errors.New("no endpoint")
 
 // dialer connects to endpoints.
 type dialer struct {
-	mark      uint32
-	timeout   time.Duration // for all attempts together
-	fallback  time.Duration // until the next endpoint is tried beside the last
-	keepAlive time.Duration
-	metrics   *Metrics
+	tcpTimeouts
+	metrics *Metrics
 }
 
 // attempt is the outcome of one dial.
@@ -44,8 +33,8 @@ type attempt struct {
 // that refuses is passed over at once; beside one that does not answer within
 // the fallback delay another is tried, and the first to connect wins. The
 // balancer hears of every endpoint that failed or was outrun.
-func (d *dialer) dial(ctx context.Context, b balancer, client netip.Addr) (*net.TCPConn, netip.AddrPort, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+func (d *dialer) connect(ctx context.Context, b balancer, client netip.Addr) (*net.TCPConn, netip.AddrPort, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.dial)
 	results := make(chan attempt)
 	var tried, pending []netip.AddrPort // both in the order of their start
 	next := func() bool {
@@ -109,15 +98,6 @@ func (d *dialer) attempt(ctx context.Context, endpoint netip.AddrPort, results c
 	nd := net.Dialer{
 		KeepAlive:       -1, // as keepAliveConfig says, no default
 		KeepAliveConfig: keepAliveConfig(d.keepAlive),
-		Control: func(_, _ string, c syscall.RawConn) error {
-			if err := markSocket(c, d.mark); err != nil {
-				return err
-			}
-			if d.keepAlive < 0 {
-				return nil
-			}
-			return setUserTimeout(c, userTimeouts*d.keepAlive)
-		},
 	}
 	conn, err := nd.DialContext(ctx, "tcp", endpoint.String())
 	a := attempt{endpoint: endpoint, err: err}
@@ -125,14 +105,6 @@ func (d *dialer) attempt(ctx context.Context, endpoint netip.AddrPort, results c
 		a.conn = conn.(*net.TCPConn)
 	}
 	results <- a
-}
-
-// isLocal tells a failure of this host, descriptors or rights, from one of the
-// endpoint's. A lack of local ports counts as the endpoint's: ports run out
-// for each destination apart, so another endpoint helps.
-func isLocal(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
-		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EPERM)
 }
 
 func keepAliveConfig(d time.Duration) net.KeepAliveConfig {

@@ -1,0 +1,186 @@
+//go:build linux && !portable
+
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"golang.org/x/sys/unix"
+)
+
+var errDialTimeout = fmt.Errorf("no answer: %w", os.ErrDeadlineExceeded)
+
+// dialing is a session that has no endpoint yet. An endpoint that refuses is
+// passed over at once; beside one that does not answer within the fallback
+// delay another is tried, and the first to connect wins. The balancer hears of
+// every endpoint that failed or was outrun.
+type dialing struct {
+	session *session
+	tried   []netip.AddrPort
+	pending []*attempt    // in the order of their start
+	until   time.Duration // when all attempts are given up
+	next    time.Duration // when another is made beside them
+	errs    *multierror.Error
+
+	firstTried [1]netip.AddrPort // most need no more
+	first      attempt
+}
+
+// attempt is a connect under way.
+type attempt struct {
+	dialing  *dialing
+	fd       int
+	endpoint netip.AddrPort
+}
+
+// dial looks for an endpoint that answers.
+func (s *session) dial() {
+	t := s.loop.engine.shared.timeouts
+	d := &dialing{session: s, until: s.loop.now + t.dial}
+	d.tried = d.firstTried[:0]
+	s.dialing = d
+	d.try()
+}
+
+// try starts an attempt with an endpoint that was not tried yet. Where there is
+// none, and none that may still answer, the client is refused.
+func (d *dialing) try() {
+	s := d.session
+	for len(d.tried) < maxAttempts {
+		endpoint, ok := s.listener.group.Pick(s.clientAddr.Addr(), d.tried)
+		if !ok {
+			break
+		}
+		d.tried = append(d.tried, endpoint)
+		a := &d.first
+		if len(d.tried) > 1 {
+			a = new(attempt)
+		}
+		*a = attempt{dialing: d, endpoint: endpoint}
+		if err := a.start(); err != nil {
+			d.failed(a, err)
+			continue
+		}
+		d.pending = append(d.pending, a)
+		d.next = s.loop.now + s.loop.engine.shared.timeouts.fallback
+		s.loop.arm(s, min(d.next, d.until))
+		return
+	}
+	switch {
+	case len(d.pending) > 0: // they may answer yet
+		s.loop.arm(s, d.until)
+	case len(d.tried) == 0:
+		s.refuse(refusedNoEndpoint, nil)
+	default:
+		s.refuse(refusedDialFailed, d.errs.ErrorOrNil())
+	}
+}
+
+// start connects, without waiting.
+func (a *attempt) start() error {
+	s := a.dialing.session
+	fd, err := beginConnect(a.endpoint, s.loop.engine.shared.mark, s.loop.engine.shared.timeouts.keepAlive)
+	if err != nil {
+		return err
+	}
+	a.fd = fd
+	if err := s.loop.watch(fd, a, edge); err != nil {
+		s.loop.close(fd)
+		return err
+	}
+	return nil
+}
+
+// ready is told that a connect has come to its end.
+func (a *attempt) ready(events uint32) {
+	d, l := a.dialing, a.dialing.session.loop
+	errno, err := unix.GetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && errno != 0 {
+		err = os.NewSyscallError("connect", syscall.Errno(errno))
+	}
+	if err == nil && events&unix.EPOLLOUT == 0 {
+		return
+	}
+	at := 0
+	for d.pending[at] != a {
+		at++
+	}
+	d.pending = append(d.pending[:at], d.pending[at+1:]...)
+	if err != nil {
+		l.close(a.fd)
+		d.failed(a, err)
+		d.try()
+		return
+	}
+	group := d.session.listener.group
+	for i, other := range d.pending {
+		l.close(other.fd)
+		if i < at { // it had more time
+			group.Failed(other.endpoint)
+		}
+	}
+	group.Succeeded(d.session.clientAddr.Addr(), a.endpoint)
+	d.session.endpoint.readable = events&unix.EPOLLIN != 0
+	d.session.endpoint.eager = events&eagerEvents != 0
+	d.session.connected(a.fd, a.endpoint)
+}
+
+// failed notes why an attempt came to nothing.
+func (d *dialing) failed(a *attempt, err error) {
+	shared := d.session.loop.engine.shared
+	shared.metrics.dialFailed(err)
+	d.errs = multierror.Append(d.errs, fmt.Errorf("endpoint %v: %w", a.endpoint, err))
+	if !isLocal(err) {
+		d.session.listener.group.Failed(a.endpoint)
+	}
+}
+
+// expired is called when it is time for another attempt, or to give up.
+func (d *dialing) expired() {
+	if d.session.loop.now < d.until {
+		d.try()
+		return
+	}
+	for _, a := range d.pending {
+		d.failed(a, errDialTimeout)
+	}
+	d.session.refuse(refusedDialFailed, d.errs.ErrorOrNil())
+}
+
+// close ends the attempts that are under way.
+func (d *dialing) close() {
+	for _, a := range d.pending {
+		d.session.loop.close(a.fd)
+	}
+}
+
+// beginConnect begins to connect a socket of its own.
+func beginConnect(to netip.AddrPort, mark uint32, keepAlive time.Duration) (int, error) {
+	ipv6 := !to.Addr().Unmap().Is4()
+	domain := unix.AF_INET
+	if ipv6 {
+		domain = unix.AF_INET6
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	err = prepareTCP(fd, keepAlive)
+	if err == nil && mark != 0 {
+		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark)))
+	}
+	if err == nil {
+		err = connect(fd, to, ipv6)
+	}
+	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		_ = unix.Close(fd)
+		return -1, os.NewSyscallError("connect", err)
+	}
+	return fd, nil
+}

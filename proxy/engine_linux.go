@@ -1,0 +1,103 @@
+//go:build linux && !portable
+
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// tcpEngine carries all TCP connections of a Proxier, in one loop for each CPU.
+//
+// A loop owns its connections from accept to close: no lock is taken and no
+// goroutine woken for a byte. It sleeps in epoll_wait, edge-triggered, and does
+// what is ready:
+//
+//	acceptor.ready -> session.begin (accept_linux.go)
+//	   -> session.dial, attempt.ready -> session.connected (dial_linux.go)
+//	   -> end.ready -> session.turn -> carry (session_linux.go, carry_linux.go)
+//
+// What the rest of the program wants of a loop it calls in it (loop.call).
+type tcpEngine struct {
+	shared   *shared
+	start    time.Time
+	loops    []*loop
+	sessions atomic.Int64
+	debug    bool
+}
+
+func newTCPEngine(s *shared) (*tcpEngine, error) {
+	e := &tcpEngine{shared: s, start: time.Now()}
+	if l, ok := s.log.(interface{ IsLevelEnabled(logrus.Level) bool }); ok {
+		e.debug = l.IsLevelEnabled(logrus.DebugLevel)
+	}
+	for range runtime.GOMAXPROCS(0) {
+		l, err := newLoop(e)
+		if err != nil {
+			e.close()
+			return nil, fmt.Errorf("start a loop: %w", err)
+		}
+		e.loops = append(e.loops, l)
+	}
+	return e, nil
+}
+
+// now is the time on the engine's own, monotonic clock.
+func (e *tcpEngine) now() time.Duration { return time.Since(e.start) }
+
+// open is the number of connections, those that are still being dialled too.
+func (e *tcpEngine) open() int { return int(e.sessions.Load()) }
+
+// count is the number of connections to each endpoint.
+func (e *tcpEngine) count() endpointCounts {
+	counts := make(endpointCounts)
+	for _, l := range e.loops {
+		l.mu.Lock()
+		for s := range l.sessions {
+			if s.endpointAddr.IsValid() {
+				counts.add(s.listener.key, s.endpointAddr)
+			}
+		}
+		l.mu.Unlock()
+	}
+	return counts
+}
+
+// close resets every connection and returns when the loops have ended.
+// Listeners must be closed before.
+func (e *tcpEngine) close() {
+	for _, l := range e.loops {
+		l.call(l.stop)
+		<-l.done
+	}
+}
+
+// loopFor is the loop for a connection that l accepted: l, unless another has
+// far fewer to carry. The kernel wakes whom it will for a connection, often
+// the same loop each time.
+func (e *tcpEngine) loopFor(l *loop) *loop {
+	best := l
+	for _, other := range e.loops {
+		if n := other.load.Load(); n+4 < best.load.Load()*3/4 {
+			best = other
+		}
+	}
+	return best
+}
+
+// log describes a session's end for those who debug, and costs nothing else.
+func (e *tcpEngine) log(s *session, endpoint netip.AddrPort, err error, what string) {
+	if !e.debug {
+		return
+	}
+	log := e.shared.log.WithFields(logrus.Fields{"service": s.listener.key, "client": s.clientAddr, "endpoint": endpoint})
+	if err != nil {
+		log = log.WithError(err)
+	}
+	log.Debug(what)
+}

@@ -1,0 +1,263 @@
+//go:build linux && !portable
+
+package proxy
+
+import (
+	"container/heap"
+	"encoding/binary"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// loop is one event loop of the TCP engine: a goroutine that sleeps in
+// epoll_wait. What has no lock beside it is the loop's own.
+type loop struct {
+	engine *tcpEngine
+	epoll  int
+	alarm  int // eventfd that ends the sleep: there are calls
+	done   chan struct{}
+
+	now     time.Duration // when the loop last woke, on the engine's clock
+	watched []watch       // by descriptor
+	serial  int32
+	timers  timers
+	busy    []*session  // had more to do than one turn allows
+	paused  []*acceptor // wait for descriptors, until resume
+	resume  time.Duration
+	scratch [chunk]byte // what is read goes on from here at once
+	pipes   pipePool
+	stopped bool
+
+	load atomic.Int64 // sessions, for the choice of a loop
+
+	mu       sync.Mutex
+	calls    []func()
+	sessions map[*session]struct{}
+}
+
+// source is what a descriptor is watched for.
+type source interface{ ready(events uint32) }
+
+// watch is a watched descriptor. An event that carries an earlier serial was
+// for one that has been closed since, in the same batch.
+type watch struct {
+	serial int32
+	source source
+}
+
+const (
+	// maxEvents is how many descriptors one wake-up handles.
+	maxEvents = 128
+	// acceptRetry is how long accepting pauses when descriptors are used up.
+	acceptRetry = 20 * time.Millisecond
+
+	// edge is what sessions are told, once each time it becomes so. Urgent
+	// data (EPOLLPRI) is none here, but reads stop at its mark.
+	edge = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLPRI | unix.EPOLLRDHUP | unix.EPOLLET
+	// eagerEvents say that there is more than a short read shows.
+	eagerEvents = unix.EPOLLPRI | unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
+)
+
+func newLoop(e *tcpEngine) (*loop, error) {
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create", err)
+	}
+	alarm, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, errors.Join(os.NewSyscallError("eventfd", err), unix.Close(epoll))
+	}
+	l := &loop{engine: e, epoll: epoll, alarm: alarm, done: make(chan struct{}), sessions: make(map[*session]struct{})}
+	if err := l.watch(alarm, alarmClock{l}, unix.EPOLLIN); err != nil {
+		return nil, errors.Join(err, unix.Close(alarm), unix.Close(epoll))
+	}
+	go l.run()
+	return l, nil
+}
+
+func (l *loop) run() {
+	defer close(l.done)
+	events := make([]unix.EpollEvent, maxEvents)
+	for !l.stopped {
+		n := epollSleep(l.epoll, events, l.sleep())
+		l.now = l.engine.now()
+		for i := range n {
+			if w := l.watched[events[i].Fd]; w.serial == events[i].Pad && w.source != nil {
+				w.source.ready(events[i].Events)
+			}
+		}
+		l.turnBusy()
+		l.expire()
+	}
+	l.pipes.close()
+	_ = unix.Close(l.alarm)
+	_ = unix.Close(l.epoll)
+}
+
+// sleep is for how many milliseconds nothing is due; -1 is for ever.
+func (l *loop) sleep() int {
+	var due time.Duration
+	switch timed, paused := len(l.timers) > 0, len(l.paused) > 0; {
+	case len(l.busy) > 0:
+		return 0
+	case timed && paused:
+		due = min(l.timers[0].due, l.resume)
+	case timed:
+		due = l.timers[0].due
+	case paused:
+		due = l.resume
+	default:
+		return -1
+	}
+	// Rounded up: woken too early, it would go round until the time has come.
+	return int((max(due-l.engine.now(), 0) + time.Millisecond - 1) / time.Millisecond)
+}
+
+// watch has source told of a descriptor's events.
+func (l *loop) watch(fd int, s source, events uint32) error {
+	for fd >= len(l.watched) {
+		l.watched = append(l.watched, make([]watch, max(64, len(l.watched)))...)
+	}
+	l.serial++
+	l.watched[fd] = watch{serial: l.serial, source: s}
+	event := unix.EpollEvent{Events: events, Fd: int32(fd), Pad: l.serial}
+	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
+		l.watched[fd] = watch{}
+		return os.NewSyscallError("epoll_ctl", err)
+	}
+	return nil
+}
+
+// unwatch is for descriptors that stay open.
+func (l *loop) unwatch(fd int) {
+	if fd < len(l.watched) && l.watched[fd].source != nil {
+		l.watched[fd] = watch{}
+		_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil)
+	}
+}
+
+// close closes a descriptor, watched or not.
+func (l *loop) close(fd int) {
+	if fd < len(l.watched) {
+		l.watched[fd] = watch{}
+	}
+	_ = unix.Close(fd)
+}
+
+// post has f run in the loop, soon.
+func (l *loop) post(f func()) {
+	l.mu.Lock()
+	l.calls = append(l.calls, f)
+	first := len(l.calls) == 1
+	l.mu.Unlock()
+	if first {
+		_, _ = unix.Write(l.alarm, binary.NativeEndian.AppendUint64(nil, 1))
+	}
+}
+
+// call has f run in the loop and returns when it has. It must not be called in one.
+func (l *loop) call(f func()) {
+	done := make(chan struct{})
+	l.post(func() { f(); close(done) })
+	select {
+	case <-done:
+	case <-l.done:
+	}
+}
+
+// alarmClock runs the calls that were posted.
+type alarmClock struct{ *loop }
+
+func (l alarmClock) ready(uint32) {
+	var buf [8]byte
+	_, _ = unix.Read(l.alarm, buf[:])
+	l.mu.Lock()
+	calls := l.calls
+	l.calls = nil
+	l.mu.Unlock()
+	for _, f := range calls {
+		f()
+	}
+}
+
+// stop resets every session and ends the loop.
+func (l *loop) stop() {
+	for s := range l.sessions {
+		s.abort()
+	}
+	l.stopped = true
+}
+
+// turnBusy gives those that were cut short another turn, and new events a
+// chance before the next.
+func (l *loop) turnBusy() {
+	busy := l.busy
+	l.busy = nil
+	for _, s := range busy {
+		s.isBusy = false
+		s.turn()
+	}
+}
+
+// expire does what is due.
+func (l *loop) expire() {
+	for len(l.timers) > 0 && l.timers[0].due <= l.now {
+		s := l.timers[0]
+		l.disarm(s)
+		s.expired()
+	}
+	if l.resume <= l.now {
+		paused := l.paused
+		l.paused = nil
+		for _, a := range paused {
+			a.resume()
+		}
+	}
+}
+
+// arm makes the session's timer expire at due, instead of when it would have.
+func (l *loop) arm(s *session, due time.Duration) {
+	s.due = due
+	if s.timer > 0 {
+		heap.Fix(&l.timers, s.timer-1)
+	} else {
+		heap.Push(&l.timers, s)
+	}
+}
+
+func (l *loop) disarm(s *session) {
+	if s.timer > 0 {
+		heap.Remove(&l.timers, s.timer-1)
+	}
+}
+
+// timers are the sessions that wait for a moment, the next first.
+type timers []*session
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].due < t[j].due }
+func (t timers) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].timer, t[j].timer = i+1, j+1
+}
+
+// Push and Pop are for package heap.
+func (t *timers) Push(x any) {
+	s := x.(*session)
+	*t = append(*t, s)
+	s.timer = len(*t)
+}
+
+func (t *timers) Pop() any {
+	last := len(*t) - 1
+	s := (*t)[last]
+	(*t)[last] = nil
+	*t = (*t)[:last]
+	s.timer = 0
+	return s
+}

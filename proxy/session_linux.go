@@ -1,0 +1,245 @@
+//go:build linux && !portable
+
+package proxy
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// session is one client's connection and the one to its endpoint. It belongs
+// to a loop, from begin to finish, and owns two descriptors of the budget.
+type session struct {
+	loop       *loop
+	listener   *tcpListener
+	clientAddr netip.AddrPort
+
+	client, endpoint end
+	endpointAddr     netip.AddrPort // set when connected, under the loop's mu
+	dialing          *dialing       // nil when connected
+
+	used     time.Duration // when a byte last passed
+	flushing *end          // wait until its peer has everything, then reset it
+	left     int           // bytes that its peer had not acknowledged when last looked
+	patience time.Duration // until when left must have shrunk
+	over     bool
+	isBusy   bool
+
+	due   time.Duration // when timer expires
+	timer int           // 1 + index among the loop's timers; 0: none
+}
+
+// end is one side of a session: a socket, and what was read from it and not
+// yet written to the other side's.
+type end struct {
+	session *session
+	fd      int
+	carried atomic.Int64 // bytes that went from here to the other side; read by status
+
+	readable, writable bool // as far as events and calls have told
+	eager              bool // its stream has ended or has a mark in it: a short read is not the last
+	eof                bool // read to its end
+	broken             bool // reset or timed out: tell the other side by a reset
+	finished           bool // its stream was ended from here
+
+	bulk   bool        // the last read filled all there was room for
+	held   *heldChunk  // what a short write left over
+	pipe   *kernelPipe // bytes on their way without a copy
+	inPipe int
+}
+
+// begin makes a session of an accepted connection.
+func (l *loop) begin(listener *tcpListener, fd int, client netip.AddrPort) {
+	s := &session{loop: l, listener: listener, clientAddr: client, used: l.now}
+	s.client = end{session: s, fd: fd, readable: true, writable: true}
+	s.endpoint = end{session: s, fd: -1, writable: true}
+	l.mu.Lock()
+	l.sessions[s] = struct{}{}
+	l.mu.Unlock()
+	if l.stopped {
+		s.abort()
+		return
+	}
+	s.dial()
+}
+
+// connected goes from dialling to relaying, over fd.
+func (s *session) connected(fd int, endpoint netip.AddrPort) {
+	l := s.loop
+	l.mu.Lock()
+	s.endpointAddr = endpoint
+	l.mu.Unlock()
+	s.dialing = nil
+	s.endpoint.fd = fd
+	s.used = l.now
+	l.watched[fd].source = &s.endpoint
+	l.disarm(s)
+	l.engine.shared.metrics.Active.Inc()
+	if err := l.watch(s.client.fd, &s.client, edge); err != nil {
+		l.engine.log(s, endpoint, err, "cannot watch the client")
+		s.reset(endedAbort)
+		return
+	}
+	if idle := l.engine.shared.timeouts.idle; idle > 0 {
+		l.arm(s, l.now+idle)
+	}
+	s.turn()
+}
+
+// ready is told what epoll found.
+func (e *end) ready(events uint32) {
+	if events&eagerEvents != 0 {
+		e.eager, e.readable = true, true
+	}
+	if events&unix.EPOLLIN != 0 {
+		e.readable = true
+	}
+	if events&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+		e.writable = true
+	}
+	e.session.turn()
+}
+
+// turn carries what there is to carry, both ways, as much as one turn may, and
+// passes on how each side has ended.
+func (s *session) turn() {
+	if s.over || s.dialing != nil {
+		return
+	}
+	s.carry(&s.client, &s.endpoint)
+	s.carry(&s.endpoint, &s.client)
+	s.passOn(&s.client, &s.endpoint)
+	s.passOn(&s.endpoint, &s.client)
+	if s.over {
+		return
+	}
+	if s.client.finished && s.endpoint.finished {
+		s.finish(endedEOF)
+		return
+	}
+	if (s.client.more(&s.endpoint) || s.endpoint.more(&s.client)) && !s.isBusy {
+		s.isBusy = true
+		s.loop.busy = append(s.loop.busy, s)
+	}
+}
+
+// passOn tells the side of to how from has ended, after all that came from there:
+//
+//   - the end of its stream: to's stream ends as well, and the opposite
+//     direction goes on (half-close);
+//   - a reset or a timeout: to is reset, as soon as its peer has every byte
+//     that came ahead of it.
+//
+// A write to from may have failed before its last bytes were read: they go out first.
+func (s *session) passOn(from, to *end) {
+	if s.over || !from.eof || from.waiting() && !to.broken || s.flushing != nil {
+		return
+	}
+	switch {
+	case from.broken:
+		s.flush(to)
+	case !to.finished && !to.broken:
+		to.finished = true
+		_ = unix.Shutdown(to.fd, unix.SHUT_WR)
+		s.used = s.loop.now
+		s.loop.arm(s, s.loop.now+s.quiet())
+	}
+}
+
+// quiet is how long the session may be without traffic; 0 is for ever.
+func (s *session) quiet() time.Duration {
+	t := s.loop.engine.shared.timeouts
+	if (s.client.finished || s.endpoint.finished) && (t.idle == 0 || t.halfClose < t.idle) {
+		return t.halfClose
+	}
+	return t.idle
+}
+
+// expired is called when the session's timer does.
+func (s *session) expired() {
+	switch {
+	case s.dialing != nil:
+		s.dialing.expired()
+	case s.flushing != nil:
+		s.flushed()
+	case s.loop.now >= s.used+s.quiet():
+		s.reset(endedTimeout)
+	default:
+		s.loop.arm(s, s.used+s.quiet())
+	}
+}
+
+// flush waits until e's peer has everything that was written, or has taken
+// nothing for as long as a half-closed session may be quiet, and then resets e.
+func (s *session) flush(e *end) {
+	s.flushing = e
+	s.left = unsent(e.fd)
+	s.patience = s.loop.now + s.loop.engine.shared.timeouts.halfClose
+	s.flushed()
+}
+
+func (s *session) flushed() {
+	const look = 5 * time.Millisecond
+	left := unsent(s.flushing.fd)
+	if left < s.left {
+		s.patience = s.loop.now + s.loop.engine.shared.timeouts.halfClose
+	}
+	s.left = left
+	if left == 0 || s.loop.now >= s.patience {
+		s.reset(endedReset)
+		return
+	}
+	s.loop.arm(s, s.loop.now+look)
+}
+
+// abort resets the session, whatever it is doing.
+func (s *session) abort() { s.reset(endedAbort) }
+
+// reset ends the session by resets on both sides.
+func (s *session) reset(why string) {
+	if s.over {
+		return
+	}
+	resetOnClose(s.client.fd)
+	if s.endpoint.fd >= 0 {
+		resetOnClose(s.endpoint.fd)
+	}
+	s.finish(why)
+}
+
+// finish closes everything and forgets the session.
+func (s *session) finish(why string) {
+	l, shared := s.loop, s.loop.engine.shared
+	s.over = true
+	l.disarm(s)
+	if s.dialing != nil {
+		s.dialing.close()
+	}
+	for _, e := range [...]*end{&s.client, &s.endpoint} {
+		e.drop()
+		if e.fd >= 0 {
+			l.close(e.fd)
+		}
+	}
+	if s.endpointAddr.IsValid() {
+		up, down := s.client.carried.Load(), s.endpoint.carried.Load()
+		shared.metrics.connectionEnded(why, up, down)
+		l.engine.log(s, s.endpointAddr, nil, "connection ended: "+why)
+	}
+	l.mu.Lock()
+	delete(l.sessions, s)
+	l.mu.Unlock()
+	shared.budget.give(2)
+	l.load.Add(-1)
+	l.engine.sessions.Add(-1)
+}
+
+// refuse resets a client that reaches no endpoint.
+func (s *session) refuse(why string, err error) {
+	s.loop.engine.shared.metrics.Refused.WithLabelValues(why).Inc()
+	s.loop.engine.log(s, netip.AddrPort{}, err, "client refused")
+	s.reset(endedAbort)
+}

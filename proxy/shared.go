@@ -1,0 +1,73 @@
+package proxy
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// shared is what all listeners of a Proxier use.
+type shared struct {
+	log      logrus.FieldLogger
+	warn     *limiter
+	metrics  *Metrics
+	budget   *budget
+	tcp      *tcpEngine
+	timeouts tcpTimeouts
+	mark     uint32 // put on own dials; 0: none
+
+	udp     *udpFlows
+	udpIdle time.Duration
+}
+
+// tcpTimeouts are what they are called in Config.
+type tcpTimeouts struct {
+	dial, fallback, halfClose, idle, keepAlive time.Duration
+}
+
+// endpointCounts is the number of connections or flows to each endpoint of
+// each service port.
+type endpointCounts map[service.Key]map[netip.AddrPort]int
+
+func (c endpointCounts) add(key service.Key, endpoint netip.AddrPort) {
+	if c[key] == nil {
+		c[key] = make(map[netip.AddrPort]int)
+	}
+	c[key][endpoint]++
+}
+
+// Reasons for which a TCP connection ends; they are labels of a metric.
+const (
+	endedEOF     = "eof"     // both streams ended
+	endedReset   = "reset"   // one side reset its connection or vanished
+	endedTimeout = "timeout" // idle, or half-closed and idle
+	endedAbort   = "abort"   // the proxy wanted it to end
+)
+
+// Reasons for which a client is reset unserved; they are labels of a metric.
+const (
+	refusedNoEndpoint = "no_endpoint"
+	refusedDialFailed = "dial_failed"
+)
+
+// maxAttempts bounds how many endpoints one client's connection may try: a
+// Service whose hundred endpoints all refuse must not make a hundred dials of
+// each connect.
+const maxAttempts = 8
+
+// userTimeouts is how many keepalive periods sent data may stay unacknowledged,
+// or a peer's window closed, before the connection is given up.
+const userTimeouts = 10
+
+// isLocal tells a failure of this host, descriptors or rights, from one of the
+// endpoint's. A lack of local ports counts as the endpoint's: ports run out
+// for each destination apart, so another endpoint helps.
+func isLocal(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
+		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EPERM)
+}
