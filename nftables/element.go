@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/go-multierror"
@@ -12,47 +13,63 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
-// key names one element of one set in one family's table.
+// key names what an element is about, in whatever set it is: a portal, or a
+// listener where the guard needs to know it.
 type key struct {
-	family service.Family
-	set    string
-	addr   netip.AddrPort
-	proto  service.Protocol
+	addr    netip.AddrPort
+	proto   service.Protocol
+	guarded bool // a listener
 }
 
-// element is one entry of a set or map: what one redirect comes to.
+// element is one entry of a set or map in the table of its address's family:
+// what one redirect comes to.
 type element struct {
 	key
+	set      string
 	action   service.Action
 	listener netip.AddrPort
 	service  service.PortName
 }
 
-func (k key) compare(o key) int {
+func (k key) family() service.Family { return service.FamilyOf(k.addr.Addr()) }
+
+// compare is the order of a script.
+func (e element) compare(o element) int {
 	return cmp.Or(
-		cmp.Compare(k.family, o.family),
-		cmp.Compare(k.set, o.set),
-		k.addr.Compare(o.addr),
-		cmp.Compare(k.proto, o.proto),
+		cmp.Compare(e.family(), o.family()),
+		cmp.Compare(e.set, o.set),
+		e.addr.Compare(o.addr),
+		cmp.Compare(e.proto, o.proto),
 	)
 }
 
+// precedes says which of two redirects has a portal that both claim. Resolve
+// lets only one Service have it; whoever calls without Resolve gets the same
+// winner in whatever order.
+func (e element) precedes(o element) bool {
+	return cmp.Or(
+		cmp.Compare(e.service.String(), o.service.String()),
+		cmp.Compare(e.action, o.action),
+		e.listener.Compare(o.listener),
+	) < 0
+}
+
 // match is the element's left side, as nft writes it.
-func (k key) match() []string {
-	port := fmt.Sprint(k.addr.Port())
-	if k.set == listenersSet {
-		return []string{k.proto.Lower(), port}
+func (e element) match() []string {
+	port := strconv.Itoa(int(e.addr.Port()))
+	if e.guarded {
+		return []string{e.proto.Lower(), port}
 	}
-	return []string{k.addr.Addr().String(), k.proto.Lower(), port}
+	return []string{e.addr.Addr().String(), e.proto.Lower(), port}
 }
 
 // value is the element's right side; empty in a set.
 func (e element) value() []string {
 	switch {
-	case e.set == listenersSet:
+	case e.guarded:
 		return nil
 	case e.action == service.ToListener:
-		return []string{e.listener.Addr().String(), fmt.Sprint(e.listener.Port())}
+		return []string{e.listener.Addr().String(), strconv.Itoa(int(e.listener.Port()))}
 	case e.action == service.Refuse:
 		return []string{"goto " + refuseChain}
 	default:
@@ -66,7 +83,7 @@ const maxComment = 128
 // comment names the service to people who list the table. What nft could take
 // for syntax becomes a question mark: quoted strings have no escapes there.
 func (e element) comment() string {
-	if e.set == listenersSet {
+	if e.guarded {
 		return ""
 	}
 	s := strings.Map(func(r rune) rune {
@@ -87,7 +104,6 @@ func (e element) comment() string {
 // Redirects of a family without a listening address are skipped.
 func (c Config) elements(redirects []service.Redirect) (map[key]element, error) {
 	all := make(map[key]element, len(redirects))
-	claims := make(map[key]element, len(redirects)) // by portal, whatever its action
 	var faults *multierror.Error
 	leaveOut := func(s service.PortName, portal netip.AddrPort, why string) {
 		faults = multierror.Append(faults, fmt.Errorf("redirect of %q at %q left out: %s", s, portal, why))
@@ -98,22 +114,16 @@ func (c Config) elements(redirects []service.Redirect) (map[key]element, error) 
 			leaveOut(r.Service, r.Portal, why)
 			continue
 		}
-		if _, served := c.Listen[e.family]; !served {
+		if _, served := c.Listen[e.family()]; !served {
 			continue
 		}
-		portal := e.key
-		portal.set = ""
-		if first, taken := claims[portal]; taken && first != e {
-			// Resolve lets only one Service have a portal. Whoever calls
-			// without it gets the same winner in whatever order.
-			if first.compare(e) > 0 {
+		if first, taken := all[e.key]; taken && first != e {
+			if e.precedes(first) {
 				first, e = e, first
-				delete(all, e.key)
 			}
 			leaveOut(e.service, e.addr, "another redirect has the portal")
 			e = first
 		}
-		claims[portal] = e
 		all[e.key] = e
 	}
 	if c.SharedListen {
@@ -135,24 +145,15 @@ func inOrder(faults *multierror.Error) error {
 // addListeners adds the ports that the guard covers where it does not cover
 // the whole range.
 func (c Config) addListeners(all map[key]element) {
-	var ports []key
+	var listeners []key
 	for _, e := range all {
 		if e.action == service.ToListener {
-			ports = append(ports, key{family: e.family, set: listenersSet, addr: e.listener, proto: e.proto})
+			listeners = append(listeners, key{addr: e.listener, proto: e.proto, guarded: true})
 		}
 	}
-	for _, k := range ports {
-		all[k] = element{key: k}
+	for _, k := range listeners {
+		all[k] = element{key: k, set: listenersSet}
 	}
-}
-
-func (e element) compare(o element) int {
-	return cmp.Or(
-		cmp.Compare(e.service.String(), o.service.String()),
-		e.key.compare(o.key),
-		cmp.Compare(e.action, o.action),
-		e.listener.Compare(o.listener),
-	)
 }
 
 // element is what one redirect comes to, or why it cannot be expressed.
@@ -171,14 +172,13 @@ func (c Config) element(r service.Redirect) (element, string) {
 	case r.Protocol != service.TCP && r.Protocol != service.UDP:
 		return e, fmt.Sprintf("no protocol %q here", r.Protocol)
 	}
-	e.family = service.FamilyOf(addr)
 	switch r.Action {
 	case service.Refuse, service.Drop:
 		e.set = deniedMap
 	case service.ToListener:
 		e.set = portalsMap
 		e.listener = netip.AddrPortFrom(r.Listener.Addr().Unmap(), r.Listener.Port())
-		if listen, served := c.Listen[e.family]; served && (e.listener.Addr() != listen || !c.Ports.Contains(e.listener.Port())) {
+		if listen, served := c.Listen[e.family()]; served && (e.listener.Addr() != listen || !c.Ports.Contains(e.listener.Port())) {
 			return e, fmt.Sprintf("listener %q is not on %q with a port of %s, so that nothing guards it", r.Listener, listen, c.Ports)
 		}
 	default:
@@ -196,6 +196,6 @@ func sorted(all map[key]element) []element {
 	for _, e := range all {
 		list = append(list, e)
 	}
-	slices.SortFunc(list, func(a, b element) int { return a.key.compare(b.key) })
+	slices.SortFunc(list, element.compare)
 	return list
 }

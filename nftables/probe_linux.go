@@ -36,9 +36,18 @@ func Probe(ctx context.Context, c Config) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("probing nftables: %w", explain(err))
 	}
+	report := families(ctx, c, tool)
 	line, _, _ := strings.Cut(string(version), "\n")
-	report := Report{Version: strings.TrimSpace(line), Missing: make(map[service.Family]error)}
-	var reasons []error
+	report.Version = strings.TrimSpace(line)
+	if len(report.Families) == 0 {
+		return report, errors.Join(report.Missing[service.IPv4], report.Missing[service.IPv6])
+	}
+	return report, nil
+}
+
+// families tries each family by itself: a kernel may have the rules of one only.
+func families(ctx context.Context, c Config, tool knftables.Interface) Report {
+	report := Report{Missing: make(map[service.Family]error)}
 	for _, f := range service.Families() {
 		listen, served := c.Listen[f]
 		if !served {
@@ -47,17 +56,12 @@ func Probe(ctx context.Context, c Config) (Report, error) {
 		one := c
 		one.Listen = map[service.Family]netip.Addr{f: listen}
 		if err := try(ctx, one, tool); err != nil {
-			err = fmt.Errorf("probing nftables for %s: %w", f, err)
-			reasons = append(reasons, err)
-			report.Missing[f] = err
+			report.Missing[f] = fmt.Errorf("probing nftables for %s: %w", f, err)
 			continue
 		}
 		report.Families = append(report.Families, f)
 	}
-	if len(report.Families) == 0 {
-		return report, errors.Join(reasons...)
-	}
-	return report, nil
+	return report
 }
 
 // try makes one family's table and removes it.

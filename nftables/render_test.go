@@ -158,7 +158,7 @@ func TestComment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := element{key: key{set: portalsMap}, service: c.service}.comment()
+			got := element{set: portalsMap, service: c.service}.comment()
 			assert.Equal(t, c.want, got)
 			assert.LessOrEqual(t, len(got), maxComment)
 		})

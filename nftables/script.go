@@ -96,14 +96,24 @@ func (c Config) replace(elements map[key]element) []command {
 // anew.
 func (c Config) change(from, to map[key]element) []command {
 	gone, come := make(map[key]element), make(map[key]element)
-	for k, e := range from {
-		if now, stays := to[k]; !stays || now != e {
-			gone[k] = e
+	known := 0
+	for k, e := range to {
+		before, was := from[k]
+		if was {
+			known++
+		}
+		if before != e {
+			come[k] = e
+		}
+		if was && before != e {
+			gone[k] = before
 		}
 	}
-	for k, e := range to {
-		if before, was := from[k]; !was || before != e {
-			come[k] = e
+	if known < len(from) { // else nothing went, as nearly always
+		for k, e := range from {
+			if _, stays := to[k]; !stays {
+				gone[k] = e
+			}
 		}
 	}
 	return append(c.elementCommands(remove, sorted(gone)), c.elementCommands(add, sorted(come))...)
@@ -112,7 +122,7 @@ func (c Config) change(from, to map[key]element) []command {
 func (c Config) elementCommands(v verb, elements []element) []command {
 	script := make([]command, len(elements))
 	for i := range elements {
-		script[i] = command{verb: v, family: elements[i].family, table: c.Table, element: &elements[i]}
+		script[i] = command{verb: v, family: elements[i].family(), table: c.Table, element: &elements[i]}
 	}
 	return script
 }

@@ -54,7 +54,7 @@ func (e *element) object(family knftables.Family, table string) *knftables.Eleme
 	if comment := e.comment(); comment != "" {
 		o.Comment = &comment
 	}
-	if e.set == listenersSet {
+	if e.guarded {
 		o.Set = e.set
 	} else {
 		o.Map = e.set
