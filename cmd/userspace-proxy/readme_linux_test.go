@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/demo"
+	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
+)
+
+// root is the repository.
+const root = "../.."
+
+func readme(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// console is a command of the README and what it prints there.
+type console struct{ command, output string }
+
+func consoles(t *testing.T) []console {
+	t.Helper()
+	var all []console
+	for _, block := range regexp.MustCompile("(?s)```console\n\\$ (.*?)\n(.*?)```").FindAllStringSubmatch(readme(t), -1) {
+		all = append(all, console{block[1], block[2]})
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+// TestREADME_commands: what the README shows is what its commands print. It is
+// not parallel, so that the demo gets its usual addresses.
+func TestREADME_commands(t *testing.T) {
+	nettest.Need(t, "nft")
+	bed := nettest.New(t)
+	clone := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(clone, "bin"), 0o755))
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(self, filepath.Join(clone, "bin", "userspace-proxy")))
+	examples, err := filepath.Abs(filepath.Join(root, "examples"))
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(examples, filepath.Join(clone, "examples")))
+
+	for _, c := range consoles(t) {
+		command := strings.TrimPrefix(c.command, "sudo ")
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		cmd := bed.Node.Command(ctx, "bash", "-c", "exec "+command)
+		cmd.Dir = clone
+		cmd.Env = append(os.Environ(), asProgram+"=1", "GOCOVERDIR="+t.TempDir())
+		switch {
+		case command == "make demo":
+			d, err := demo.Start()
+			require.NoError(t, err)
+			require.NoError(t, d.Close())
+			d.Dir = regexp.MustCompile(`/tmp/userspace-proxy-demo-\d+`).FindString(c.output)
+			page := demoPage{services: d.Services, dir: d.Dir, status: "127.0.0.1:10249"}
+			assert.Equal(t, page.String(), c.output+"\n")
+		case strings.Contains(command, " run "):
+			var out text
+			cmd.Stderr = &out
+			require.NoError(t, cmd.Start())
+			for line := range strings.Lines(c.output) {
+				find(t, &out, logged(t, line))
+			}
+			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+			require.NoError(t, cmd.Wait())
+		default:
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s: %s", command, out)
+			assert.Equal(t, c.output, string(out), command)
+		}
+		cancel()
+	}
+}
+
+// logged is a pattern for a line of the log, as it is off a terminal, wherever
+// and whenever it is written.
+func logged(t *testing.T, line string) string {
+	t.Helper()
+	message := regexp.MustCompile(`^INFO\[\S+\] (.*?)( +source=file)?\n$`).FindStringSubmatch(line)
+	require.NotNil(t, message, line)
+	pattern := regexp.QuoteMeta(message[1])
+	for _, varies := range []string{"v0.0.0 (go1.26.8, linux/amd64)", "v1.0.6 (Lester Gooch #5)", "19900", "14925"} {
+		pattern = strings.ReplaceAll(pattern, regexp.QuoteMeta(varies), ".*")
+	}
+	return `level=info msg="?` + pattern + `"?( source=file)?\n`
+}
+
+// TestREADME_links: what the README links to is there.
+func TestREADME_links(t *testing.T) {
+	t.Parallel()
+	links := regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(readme(t), -1)
+	require.NotEmpty(t, links)
+	for _, link := range links {
+		_, err := os.Stat(filepath.Join(root, link[1]))
+		assert.NoError(t, err)
+	}
+}
