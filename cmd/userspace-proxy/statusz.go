@@ -13,7 +13,7 @@ import (
 // over, nothing is promised.
 func (s *server) health() status.Health {
 	now := s.proxier.Status()
-	_, _, updated := s.translator.told()
+	updated, waiting := s.translator.since()
 	h := status.Health{Draining: s.stopping.Load(), Updated: now.Synced}
 	switch {
 	case updated.IsZero():
@@ -22,8 +22,8 @@ func (s *server) health() status.Health {
 		h.Failing = "cannot reconcile: " + now.Error
 	case now.Synced.IsZero():
 		h.Failing = "the first reconcile is not done"
-	case now.Synced.Before(updated) && time.Since(updated) > 2*s.options.syncPeriod:
-		h.Failing = fmt.Sprintf("an update waits since %v", updated.Format(time.RFC3339))
+	case !waiting.IsZero() && time.Since(waiting) > 2*s.options.syncPeriod:
+		h.Failing = fmt.Sprintf("what is to be served has not been done since %v", waiting.Format(time.RFC3339))
 	}
 	return h
 }
@@ -32,7 +32,7 @@ func (s *server) health() status.Health {
 func (s *server) report() status.Report {
 	now := time.Now()
 	sources := s.services.Snapshot().Sources
-	_, on, _ := s.translator.told()
+	_, on := s.translator.told()
 	serving := s.proxier.Status()
 	problems := sorted(s.translator.problems(), serving.Problems)
 	r := status.Report{

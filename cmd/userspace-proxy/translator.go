@@ -33,6 +33,7 @@ type translator struct {
 	on         config.Node
 	resolution config.Resolution
 	updated    time.Time // when the Proxier was last told; zero before the first time
+	waiting    time.Time // since when it has been told what it has not done yet; zero where all is done
 }
 
 func newTranslator(s *server) *translator {
@@ -75,6 +76,9 @@ func (t *translator) translate() {
 	s.Problems = nil // they are shown as the sources have them now, see problems
 	t.on, t.resolution = on, config.Resolve(s, on)
 	t.updated = time.Now()
+	if t.waiting.IsZero() {
+		t.waiting = t.updated
+	}
 	t.proxier.Update(t.resolution.Ports, t.resolution.Complete)
 	select {
 	case t.update <- struct{}{}:
@@ -82,17 +86,37 @@ func (t *translator) translate() {
 	}
 }
 
-// told is what the Proxier was last told, for which node, and when.
-func (t *translator) told() (config.Resolution, config.Node, time.Time) {
+// told is what the Proxier was last told, and for which node.
+func (t *translator) told() (config.Resolution, config.Node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.resolution, t.on, t.updated
+	return t.resolution, t.on
+}
+
+// since says when the Proxier was last told something, and since when it has
+// been told what it has not done yet. Both are zero where there is nothing.
+func (t *translator) since() (updated, waiting time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.updated, t.waiting
+}
+
+// isDone says whether the Proxier has done what it was last told.
+func (t *translator) isDone() bool {
+	synced := t.proxier.Status().Synced
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if synced.Before(t.updated) {
+		return false
+	}
+	t.waiting = time.Time{}
+	return true
 }
 
 // problems are those of sources and of Services. The Proxier has its own, and
 // logs them itself.
 func (t *translator) problems() []service.Problem {
-	resolution, _, _ := t.told()
+	resolution, _ := t.told()
 	return sorted(t.current().Problems, resolution.Problems)
 }
 
@@ -112,6 +136,9 @@ func (t *translator) run(ctx context.Context) error {
 	defer look.Stop()
 	diary := diary{log: t.log}
 	var first sync.Once
+	const soon = 10 * time.Millisecond
+	wait, done := soon, time.NewTimer(soon)
+	defer done.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -121,35 +148,28 @@ func (t *translator) run(ctx context.Context) error {
 		case <-look.C:
 			diary.problems(t.problems())
 		case <-t.update:
-			if !t.waitSynced(ctx) {
-				return nil
+			wait = soon
+			done.Reset(wait)
+		case <-done.C:
+			if updated, _ := t.since(); updated.IsZero() {
+				continue // an update will come
+			}
+			if !t.isDone() {
+				wait = min(2*wait, time.Second)
+				done.Reset(wait)
+				continue
 			}
 			diary.problems(t.problems())
-			resolution, _, _ := t.told()
+			resolution, _ := t.told()
 			diary.serving(resolution.Ports, t.summary())
 			first.Do(func() { close(t.synced) })
 		}
 	}
 }
 
-// waitSynced returns when the Proxier has done what it was last told, or with
-// false when ctx has ended.
-func (t *translator) waitSynced(ctx context.Context) bool {
-	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		if _, _, updated := t.told(); !t.proxier.Status().Synced.Before(updated) {
-			return true
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(wait):
-		}
-	}
-}
-
 // summary is what is served, in one line.
 func (t *translator) summary() string {
-	resolution, _, _ := t.told()
+	resolution, _ := t.told()
 	now := t.proxier.Status()
 	unserved := map[portalAt]bool{}
 	for _, p := range now.Ports {
