@@ -42,7 +42,9 @@ func (f *fixture) ends() map[string]int {
 		for _, l := range f.shared.tcp.loops {
 			l.call(func() {
 				for s := range l.sessions {
-					fds["client"], fds["endpoint"] = s.client.fd, s.endpoint.fd
+					if s.dialing == nil {
+						fds["client"], fds["endpoint"] = s.client.fd, s.endpoint.fd
+					}
 				}
 			})
 		}

@@ -95,3 +95,18 @@ func unsentOf(conn *net.TCPConn) (n int) {
 	}
 	return n
 }
+
+// A side that is reset while it is owed bytes will never take them: nothing is
+// left to wait for.
+func TestCase4_BothSidesResetWithBytesOwed(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		f, client, endpoint := through(t, Config{HalfCloseTimeout: time.Hour})
+		write(t, endpoint, string(random(200_000))) // more than the client's window
+		for _, conn := range []*net.TCPConn{endpoint, client} {
+			require.NoError(t, conn.SetLinger(0))
+			require.NoError(t, conn.Close())
+		}
+		f.drained()
+	}
+}

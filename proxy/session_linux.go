@@ -116,7 +116,11 @@ func (s *session) turn() {
 	if s.over {
 		return
 	}
-	if s.client.finished && s.endpoint.finished {
+	switch {
+	case s.client.broken && s.endpoint.broken: // nobody is left to read anything
+		s.reset(endedReset)
+		return
+	case s.client.finished && s.endpoint.finished:
 		s.finish(endedEOF)
 		return
 	}

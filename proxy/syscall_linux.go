@@ -54,10 +54,17 @@ func epollSleep(fd int, events []unix.EpollEvent, milliseconds int) int {
 	return n
 }
 
-// unsent is the number of bytes that the peer's kernel has not acknowledged.
+// unsent is the number of bytes that the peer's kernel has not acknowledged and
+// still may: none once the connection was reset, though the kernel goes on
+// counting them.
 func unsent(fd int) int {
+	const tcpClose = 7 // TCP_CLOSE, include/net/tcp_states.h
 	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
-	if err != nil {
+	if err != nil || n == 0 {
+		return 0
+	}
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil || info.State == tcpClose {
 		return 0
 	}
 	return n
