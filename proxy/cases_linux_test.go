@@ -4,17 +4,20 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -344,4 +347,50 @@ func blackhole(t *testing.T) netip.AddrPort {
 		t.Cleanup(func() { _ = conn.Close() })
 	}
 	return addr
+}
+
+// The kernel itself has no descriptor left. Clients wait in its queue, the proxy
+// says so once and does not spin, and serves them when there are some again.
+func TestCase9_EMFILE(t *testing.T) {
+	var out bytes.Buffer
+	log := logrus.New()
+	log.SetOutput(&out)
+	f := start(t, Config{Log: log})
+	f.serve(named(t, "a"))
+	var clients []int
+	for range 5 {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		clients = append(clients, fd)
+	}
+	var before unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
+	lowest, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) // all below are in use
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(lowest))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(lowest), Max: before.Max})) //nolint:gosec // not negative
+	failures := func() float64 {
+		return testutil.ToFloat64(f.config.Metrics.AcceptErrors.WithLabelValues("descriptors"))
+	}
+	for _, fd := range clients {
+		require.NoError(t, unix.Connect(fd, &unix.SockaddrInet4{Port: int(f.portal.Port()), Addr: f.portal.Addr().As4()}))
+	}
+	more := assert.Eventually(t, func() bool { return failures() > 2 }, patience, time.Millisecond)
+	tries := failures()
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
+	require.True(t, more)
+
+	for _, fd := range clients {
+		require.NoError(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(patience / time.Second)}))
+		line := make([]byte, 2)
+		n, err := unix.Read(fd, line)
+		require.NoError(t, err)
+		assert.Equal(t, "a\n", string(line[:n]))
+		require.NoError(t, unix.Close(fd))
+	}
+	f.drained()
+	f.stop()
+	<-f.done
+	assert.Less(t, tries, 1000.0, "it pauses between tries")
+	assert.Equal(t, 1, strings.Count(out.String(), "cannot accept connections"), "said once: %s", out.String())
 }

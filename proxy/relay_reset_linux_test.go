@@ -72,7 +72,7 @@ func TestCase55_BytesBeforeAResetArriveWhole(t *testing.T) {
 func TestCase4_ResetWhileTheOtherSideWrites(t *testing.T) {
 	t.Parallel()
 	much := random(64 << 20) // more than the kernel's buffers take
-	for range 20 { // the writer and the reader race for the one sign of the reset
+	for range 20 {           // the writer and the reader race for the one sign of the reset
 		_, client, endpoint := through(t, Config{})
 		// The endpoint's kernel keeps the proxy writing, the endpoint itself
 		// only reads, so that the sign is left for the read here.
