@@ -27,7 +27,7 @@ func TestLinks(t *testing.T) {
 	for _, page := range pages(t) {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile(page) //nolint:gosec // of this repository
+			text, err := os.ReadFile(page)
 			require.NoError(t, err)
 			var faults []string
 			fixed := link.ReplaceAllStringFunc(string(text), func(s string) string {
@@ -69,7 +69,7 @@ func check(dir, text, target string) (string, error) {
 		return target, nil
 	}
 	path, anchor, _ := strings.Cut(target, "#")
-	content, err := os.ReadFile(filepath.Join(dir, path)) //nolint:gosec // of this repository
+	content, err := os.ReadFile(filepath.Join(dir, path))
 	if info, statErr := os.Stat(filepath.Join(dir, path)); statErr == nil && info.IsDir() {
 		return target, nil
 	}

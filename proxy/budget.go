@@ -63,16 +63,6 @@ func (b *budget) give(n int) {
 	}
 }
 
-// waitFreed is closed when traffic next gives something back.
-func (b *budget) waitFreed() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.freed == nil {
-		b.freed = make(chan struct{})
-	}
-	return b.freed
-}
-
 // BudgetStatus tells how many descriptors are in use, of how many.
 type BudgetStatus struct {
 	Total     int `json:"total"`

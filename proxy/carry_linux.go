@@ -3,7 +3,6 @@
 package proxy
 
 import (
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -24,7 +23,12 @@ type heldChunk struct {
 	room  [chunk]byte
 }
 
-var heldChunks = sync.Pool{New: func() any { return new(heldChunk) }}
+func (l *loop) held() *heldChunk {
+	if c, ok := l.chunks.Get().(*heldChunk); ok {
+		return c
+	}
+	return new(heldChunk)
+}
 
 // carry moves bytes from one side to the other until there are no more, or
 // they are not taken, or the turn is over.
@@ -71,7 +75,7 @@ func (e *end) receive(to *end) {
 	if !e.sent(to, sent, err) || sent == n {
 		return
 	}
-	e.held = heldChunks.Get().(*heldChunk)
+	e.held = e.session.loop.held()
 	e.held.bytes = e.held.room[:copy(e.held.room[:], room[sent:n])]
 }
 
@@ -126,7 +130,7 @@ func (e *end) send(to *end) {
 	}
 	e.held.bytes = e.held.bytes[n:]
 	if len(e.held.bytes) == 0 {
-		heldChunks.Put(e.held)
+		e.session.loop.chunks.Put(e.held)
 		e.held = nil
 	}
 }
@@ -155,7 +159,7 @@ func (e *end) sent(to *end, n int, err syscall.Errno) bool {
 // drop gives up what waits.
 func (e *end) drop() {
 	if e.held != nil {
-		heldChunks.Put(e.held)
+		e.session.loop.chunks.Put(e.held)
 		e.held = nil
 	}
 	if e.pipe != nil {

@@ -113,10 +113,10 @@ func TestCase33_HeldPortsAreNobodyElses(t *testing.T) {
 			t.Parallel()
 			tcp, err := openTCP(netip.AddrPortFrom(ownAddr(), 80))
 			require.NoError(t, err)
-			defer tcp.close() //nolint:errcheck // of the test's own
+			t.Cleanup(func() { _ = tcp.close() })
 			udp, err := openUDP(netip.AddrPortFrom(ownAddr(), 80))
 			require.NoError(t, err)
-			defer udp.close() //nolint:errcheck // of the test's own
+			t.Cleanup(func() { _ = udp.close() })
 
 			require.ErrorIs(t, stranger("tcp", tcp.addr, options...), syscall.EADDRINUSE, "held")
 			require.ErrorIs(t, stranger("udp", udp.addr, options...), syscall.EADDRINUSE, "held")
@@ -142,10 +142,10 @@ func TestCase33_ATakenPortIsNotTakenOver(t *testing.T) {
 	}}
 	tcp, err := lc.Listen(context.Background(), "tcp", addr.String())
 	require.NoError(t, err)
-	defer tcp.Close() //nolint:errcheck // of the test's own
+	defer tcp.Close()
 	udp, err := lc.ListenPacket(context.Background(), "udp", addr.String())
 	require.NoError(t, err)
-	defer udp.Close() //nolint:errcheck // of the test's own
+	defer udp.Close()
 	_, err = openTCP(addr)
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 	_, err = openUDP(addr)
@@ -162,8 +162,8 @@ func TestHeldAndServingManyTimes(t *testing.T) {
 			require.NoError(t, err)
 			tcp, err := openTCP(netip.AddrPortFrom(addr, 80))
 			require.NoError(t, err)
-			defer tcp.close() //nolint:errcheck // of the test's own
-			defer udp.close() //nolint:errcheck // of the test's own
+			t.Cleanup(func() { _ = tcp.close() })
+			t.Cleanup(func() { _ = udp.close() })
 			for range 20 {
 				assertUnreachable(t, udp.addr)
 				_, err := net.Dial("tcp", tcp.addr.String())
@@ -195,7 +195,7 @@ func assertUnreachable(t *testing.T, to netip.AddrPort) {
 	t.Helper()
 	conn, err := net.Dial("udp", to.String())
 	require.NoError(t, err)
-	defer conn.Close() //nolint:errcheck // of the test's own
+	defer conn.Close()
 	write(t, conn, "anybody?")
 	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
 	_, err = conn.Read(make([]byte, 1))
@@ -206,7 +206,7 @@ func assertReceives(t *testing.T, conn *net.UDPConn, at netip.AddrPort) {
 	t.Helper()
 	client, err := net.Dial("udp", at.String())
 	require.NoError(t, err)
-	defer client.Close() //nolint:errcheck // of the test's own
+	defer client.Close()
 	write(t, client, "here")
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	got := make([]byte, 10)
@@ -287,13 +287,19 @@ func TestCase2_DialsAreConcurrent(t *testing.T) {
 	t.Parallel()
 	f := start(t, Config{DialTimeout: time.Hour, FallbackDelay: time.Hour})
 	f.serve(blackhole(t), named(t, "alive"))
+	var held []net.Conn
+	t.Cleanup(func() {
+		for _, conn := range held {
+			_ = conn.Close()
+		}
+	})
 	stuck := make(chan struct{})
 	go func() {
 		defer close(stuck)
 		for range 2 { // one of two in turn meets the dead one
 			conn, err := net.Dial("tcp", f.portal.String())
 			if err == nil {
-				defer conn.Close() //nolint:errcheck // of the test's own
+				held = append(held, conn)
 			}
 		}
 	}()
@@ -368,7 +374,7 @@ func TestCase9_EMFILE(t *testing.T) {
 	lowest, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) // all below are in use
 	require.NoError(t, err)
 	require.NoError(t, unix.Close(lowest))
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(lowest), Max: before.Max})) //nolint:gosec // not negative
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(lowest), Max: before.Max}))
 	failures := func() float64 {
 		return testutil.ToFloat64(f.config.Metrics.AcceptErrors.WithLabelValues("descriptors"))
 	}

@@ -155,7 +155,7 @@ func backend(t *testing.T, serve func(*net.TCPConn)) netip.AddrPort {
 			wg.Add(1)
 			go func() {
 				defer wg.Done()
-				defer conn.Close() //nolint:errcheck // may be closed already
+				defer conn.Close()
 				_ = conn.SetDeadline(time.Now().Add(patience))
 				serve(conn)
 			}()

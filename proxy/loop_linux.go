@@ -30,6 +30,7 @@ type loop struct {
 	paused  []*acceptor // wait for descriptors, until resume
 	resume  time.Duration
 	scratch [chunk]byte // what is read goes on from here at once
+	chunks  sync.Pool   // of *heldChunk
 	pipes   pipePool
 	stopped bool
 
@@ -246,13 +247,14 @@ func (t timers) Swap(i, j int) {
 	t[i].timer, t[j].timer = i+1, j+1
 }
 
-// Push and Pop are for package heap.
+// Push is for package heap.
 func (t *timers) Push(x any) {
 	s := x.(*session)
 	*t = append(*t, s)
 	s.timer = len(*t)
 }
 
+// Pop is for package heap.
 func (t *timers) Pop() any {
 	last := len(*t) - 1
 	s := (*t)[last]

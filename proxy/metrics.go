@@ -88,10 +88,3 @@ func reason(err error) string {
 	}
 	return "other"
 }
-
-// discard is a Registerer for metrics that nobody reads.
-type discard struct{}
-
-func (discard) Register(prometheus.Collector) error  { return nil }
-func (discard) MustRegister(...prometheus.Collector) {}
-func (discard) Unregister(prometheus.Collector) bool { return true }

@@ -31,7 +31,7 @@ func newPortRange(r PortRange) *portRange {
 func (r *portRange) open(place socketPlace, addr netip.Addr, try func(netip.AddrPort) error) error {
 	size := int(r.Last) - int(r.First) + 1
 	for range size {
-		port := r.First + uint16(r.next[place]%size) //nolint:gosec // below Last, which is a uint16
+		port := r.First + uint16(r.next[place]%size) // below Last, a uint16
 		r.next[place]++
 		err := try(netip.AddrPortFrom(addr, port))
 		if !errors.Is(err, syscall.EADDRINUSE) {

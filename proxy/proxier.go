@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/userspace-proxy/userspace-proxy/loadbalancer"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
@@ -47,7 +49,7 @@ func New(c Config) (*Proxier, error) {
 		return nil, err
 	}
 	if c.Metrics == nil {
-		c.Metrics = NewMetrics(discard{})
+		c.Metrics = NewMetrics(prometheus.NewRegistry()) // that nobody reads
 	}
 	budget, warn := newBudget(c.Descriptors), newLimiter(10*time.Second)
 	common := &shared{

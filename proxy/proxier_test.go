@@ -197,7 +197,7 @@ func TestListenerPortsSkipThoseInUse(t *testing.T) {
 	listen := f.config.Listen[service.IPv4]
 	stranger, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(netip.AddrPortFrom(listen, 10001)))
 	require.NoError(t, err)
-	defer stranger.Close() //nolint:errcheck // of the test's own
+	defer stranger.Close()
 	var ports []service.Port
 	for i := range 3 {
 		ports = append(ports, f.portNamed(fmt.Sprint("s", i), netip.AddrPortFrom(ownAddr(), 80), named(t, "a")))
@@ -235,9 +235,9 @@ func TestCase43_AnyOrderOfChangesEndsAlike(t *testing.T) {
 	for _, rules := range []bool{false, true} {
 		t.Run(fmt.Sprint("rules ", rules), func(t *testing.T) {
 			t.Parallel()
-			seed := rand.Uint64() //nolint:gosec // a test's
+			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
-			random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
+			random := rand.New(rand.NewPCG(seed, 0))
 			c := Config{Linger: time.Millisecond}
 			f := start(t, c)
 			if rules {

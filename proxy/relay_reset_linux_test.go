@@ -52,10 +52,7 @@ func TestCase55_BytesBeforeAResetArriveWhole(t *testing.T) {
 			sent := random(1 << 20)
 			go func() { // b does not read yet: much of it waits in the proxy's buffers
 				_, _ = a.Write(sent)
-				for { // all of it must have left a's kernel, or its own reset discards the rest
-					if unsentOf(a) == 0 {
-						break
-					}
+				for unsentOf(a) > 0 { // all of it must have left a's kernel, or its own reset discards the rest
 					time.Sleep(time.Millisecond)
 				}
 				_ = a.SetLinger(0)

@@ -174,3 +174,13 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 	s.metrics.connectionEnded(ended, c.relay.up.bytes.Load(), c.relay.down.bytes.Load())
 	s.log.WithFields(logrus.Fields{"service": l.key, "client": client, "endpoint": endpoint, "ended": ended}).Debug("connection ended")
 }
+
+// waitFreed is closed when traffic next gives something back.
+func (b *budget) waitFreed() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.freed == nil {
+		b.freed = make(chan struct{})
+	}
+	return b.freed
+}

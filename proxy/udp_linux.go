@@ -344,6 +344,7 @@ func allowFragments(fd int, ipv6 bool) error {
 
 func (c *clientSocket) close() { c.loop.end(c.fd) }
 
+// SyscallConn gives access to the socket, until close.
 func (c *clientSocket) SyscallConn() (syscall.RawConn, error) { return c.file.SyscallConn() }
 
 // endpointSocket is a flow's connected socket.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -17,9 +18,14 @@ import (
 // It does not mark what goes to endpoints. On a socket that takes what is sent
 // to any address of the host, replies leave from the one the system picks:
 // listen on each address apart.
-type udpLoop struct{ flows *udpFlows }
+type udpLoop struct {
+	flows   *udpFlows
+	buffers sync.Pool // *[maxDatagram]byte, of flows that have ended
+}
 
-func newUDPLoop(u *udpFlows) *udpLoop { return &udpLoop{flows: u} }
+func newUDPLoop(u *udpFlows) *udpLoop {
+	return &udpLoop{flows: u, buffers: sync.Pool{New: func() any { return new([maxDatagram]byte) }}}
+}
 
 func (l *udpLoop) close() {}
 
@@ -41,6 +47,7 @@ func (l *udpLoop) listen(s *udpServer, conn *net.UDPConn) error {
 
 func (c *clientSocket) close() { _ = c.conn.Close() }
 
+// SyscallConn gives access to the socket, until close.
 func (c *clientSocket) SyscallConn() (syscall.RawConn, error) { return c.conn.SyscallConn() }
 
 func (l *udpLoop) readClients(s *udpServer, conn *net.UDPConn) {
@@ -98,7 +105,9 @@ func (e endpointSocket) send(b []byte) error {
 }
 
 func (l *udpLoop) readReplies(f *udpFlow, conn *net.UDPConn) {
-	b := make([]byte, maxDatagram)
+	buffer := l.buffers.Get().(*[maxDatagram]byte)
+	defer l.buffers.Put(buffer)
+	b := buffer[:]
 	var failures int
 	for {
 		n, err := conn.Read(b)
