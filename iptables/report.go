@@ -1,0 +1,23 @@
+package iptables
+
+import "github.com/userspace-proxy/userspace-proxy/service"
+
+// Report is what Probe found.
+type Report struct {
+	Kind     Kind                     // the commands that work
+	Version  string                   // as they print it: "iptables v1.8.9 (nf_tables)"
+	Families []service.Family         // those in which our rules work
+	Missing  map[service.Family]error // why they do not in the others
+}
+
+// Counts are what the kernel has counted since a rule was written. A chain of
+// the tree is written as a whole, so the counts of the few portals that stand
+// in it start anew when one of them changes.
+type Counts struct {
+	// Portals has for each portal the connections and flows that came by it
+	// (translation sees their first packets), or tried to.
+	Portals map[Portal]uint64
+
+	// Guarded are packets that talked to a listener past its portal.
+	Guarded uint64
+}

@@ -1,0 +1,190 @@
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// The names of our chains. They may have 28 bytes: those of the trees have
+// the prefix, "P-" or "L-" and ten digits at most.
+const (
+	// ChainPrefix is what the name of each of our chains begins with, so that
+	// Cleanup of any version finds them.
+	ChainPrefix = "USERSPACE-PROXY-"
+
+	portalsChain   = ChainPrefix + "PORTALS"
+	portalsBelow   = ChainPrefix + "P-"
+	loopbackChain  = ChainPrefix + "LOOPBACK"
+	loopbackBelow  = ChainPrefix + "L-"
+	outputChain    = ChainPrefix + "OUTPUT"
+	inputChain     = ChainPrefix + "INPUT"
+	guardChain     = ChainPrefix + "GUARD"
+	probeChain     = ChainPrefix + "T-" // and a process id
+	maxChainLength = 28
+)
+
+// The tables, in the order in which they are written: what lets translated
+// traffic in comes before what translates it.
+const (
+	filterTable = "filter"
+	natTable    = "nat"
+)
+
+func tables() []string { return []string{filterTable, natTable} }
+
+// place is where rules are.
+type place struct{ table, chain string }
+
+func (p place) String() string { return "chain " + p.chain + " of table " + p.table }
+
+// jump is a rule of ours in somebody else's chain.
+type jump struct {
+	place
+	to, why string
+}
+
+// jumps lead into our chains, from the top of the kernel's: before what other
+// programs translate, and before a firewall's drop. They are inserted where
+// they are missing and stay where they are.
+func jumps() []jump {
+	return []jump{
+		{place{filterTable, "INPUT"}, inputChain, "userspace-proxy: listeners"},
+		{place{natTable, "PREROUTING"}, portalsChain, "userspace-proxy: portals"},
+		{place{natTable, "OUTPUT"}, outputChain, "userspace-proxy: portals, from this node"},
+	}
+}
+
+// rule is the jump's rule as arguments of a command.
+func (j jump) rule() []string { return []string{"-m", "comment", "--comment", j.why, "-j", j.to} }
+
+// String is the jump's rule as a shell reads it.
+func (j jump) String() string { return fmt.Sprintf("-m comment --comment %q -j %s", j.why, j.to) }
+
+// words are what the families write differently.
+type words struct{ loopback, unreachable string }
+
+func wordsOf(f service.Family) words {
+	if f == service.IPv6 {
+		return words{loopback: "::1/128", unreachable: "icmp6-port-unreachable"}
+	}
+	return words{loopback: "127.0.0.0/8", unreachable: "icmp-port-unreachable"}
+}
+
+// chains are all our chains of one family, each with its rules.
+func (c Config) chains(f service.Family, all []entry) map[place][]string {
+	chains := c.fixedChains(f, all)
+	var portals, loopback []*entry
+	for i := range all {
+		switch e := &all[i]; {
+		case e.family() != f:
+		case e.Addr.Addr().IsLoopback():
+			loopback = append(loopback, e)
+		default:
+			portals = append(portals, e)
+		}
+	}
+	tree{c, portalsBelow, chains}.grow(portalsChain, "", portals)
+	tree{c, loopbackBelow, chains}.grow(loopbackChain, "", loopback)
+	return chains
+}
+
+// fixedChains are those beside the trees.
+//
+// The translation is to one address of our own, not a redirect: that needs an
+// address on the interface that the packet came by, which pods' interfaces may
+// lack, and leads the node's own traffic to 127.0.0.1
+// (docs/adr/0006-dnat-to-own-address.md).
+//
+// PREROUTING never looks at loopback portals. It sees a frame that a neighbour
+// sent to 127.0.0.1 before the kernel finds it impossible, and a translated
+// one would be possible.
+func (c Config) fixedChains(f service.Family, all []entry) map[place][]string {
+	return map[place][]string{
+		{natTable, outputChain}: {
+			// An endpoint may have the address of a portal, and the proxy's own
+			// connection to it would come back.
+			fmt.Sprintf("-m mark --mark %#x/%#x -j RETURN", c.Mark, c.Mark),
+			"-d " + wordsOf(f).loopback + " -g " + loopbackChain,
+			"-g " + portalsChain,
+		},
+		{filterTable, inputChain}: c.inputRules(f, all),
+		{filterTable, guardChain}: guardRules(f),
+	}
+}
+
+// inputRules see every packet that the node gets, so those that are not for a
+// listener leave at the first. A packet that is translated to a sink never
+// arrives: its connection is not even remembered.
+func (c Config) inputRules(f service.Family, all []entry) []string {
+	listen := c.Listen[f]
+	rules := []string{fmt.Sprintf("! -d %s -j RETURN", netip.PrefixFrom(listen, listen.BitLen()))}
+	for _, proto := range []service.Protocol{service.TCP, service.UDP} {
+		for _, ports := range c.guarded(f, proto, all) {
+			rules = append(rules, match(proto, ports)+" -g "+guardChain)
+		}
+	}
+	refuse, drop := c.sinks()
+	sink := func(proto service.Protocol, port uint16, target string) {
+		rules = append(rules, match(proto, PortRange{port, port})+" -m conntrack --ctstate DNAT -j "+target)
+	}
+	sink(service.TCP, refuse, "REJECT --reject-with tcp-reset")
+	sink(service.UDP, refuse, "REJECT --reject-with "+wordsOf(f).unreachable)
+	sink(service.TCP, drop, "DROP")
+	sink(service.UDP, drop, "DROP")
+	return rules
+}
+
+// guardRules keep listeners for traffic that came by a portal, and let that
+// past a firewall that drops what it does not know. Without them whoever can
+// route to the listening address reaches a Service past what the portal's
+// rules say of it; and after a crash whoever takes a port in the range would
+// be open to the network.
+//
+// What is not known to have been translated is refused, so that a packet
+// without connection tracking does not slip through. Replies are left to the
+// firewall: they are to connections that the node itself opened from this
+// address.
+func guardRules(f service.Family) []string {
+	return []string{
+		"-m conntrack --ctstate DNAT -j ACCEPT",
+		"-m conntrack --ctdir REPLY -j RETURN",
+		"-p tcp -j REJECT --reject-with tcp-reset",
+		"-j REJECT --reject-with " + wordsOf(f).unreachable,
+	}
+}
+
+func match(proto service.Protocol, ports PortRange) string {
+	return fmt.Sprintf("-p %s -m %s --dport %s", proto.Lower(), proto.Lower(), ports)
+}
+
+// guarded are the ports of one protocol that the guard covers, as few ranges
+// as possible.
+func (c Config) guarded(f service.Family, proto service.Protocol, all []entry) []PortRange {
+	if !c.SharedListen {
+		return []PortRange{c.Ports}
+	}
+	var ports []uint16
+	for _, e := range all {
+		if e.family() == f && e.Protocol == proto && e.action == service.ToListener {
+			ports = append(ports, e.listener.Port())
+		}
+	}
+	slices.Sort(ports)
+	var ranges []PortRange
+	for _, port := range slices.Compact(ports) {
+		if n := len(ranges); n > 0 && ranges[n-1].Last+1 == port {
+			ranges[n-1].Last = port
+		} else {
+			ranges = append(ranges, PortRange{port, port})
+		}
+	}
+	return ranges
+}
+
+// ours says whether a chain's name is one that some version of this package
+// may have made.
+func ours(chain string) bool { return strings.HasPrefix(chain, ChainPrefix) }

@@ -1,0 +1,36 @@
+//go:build !linux || portable
+
+package iptables
+
+import (
+	"context"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// Runner cannot be made here: New returns ErrUnsupported.
+type Runner struct{}
+
+// New returns ErrUnsupported.
+func New(Config) (*Runner, error) { return nil, ErrUnsupported }
+
+// Sync returns ErrUnsupported.
+func (*Runner) Sync(context.Context, []service.Redirect) error { return ErrUnsupported }
+
+// Forget does nothing.
+func (*Runner) Forget() {}
+
+// Check returns ErrUnsupported.
+func (*Runner) Check(context.Context) error { return ErrUnsupported }
+
+// Watch returns ErrUnsupported.
+func (*Runner) Watch(context.Context, func(error)) error { return ErrUnsupported }
+
+// Counts returns ErrUnsupported.
+func (*Runner) Counts(context.Context) (Counts, error) { return Counts{}, ErrUnsupported }
+
+// Probe returns ErrUnsupported.
+func Probe(context.Context, Config) (Report, error) { return Report{}, ErrUnsupported }
+
+// Cleanup does nothing: there are no rules.
+func Cleanup(context.Context) error { return nil }
