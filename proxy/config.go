@@ -31,6 +31,9 @@ type PortRange struct {
 type Config struct {
 	Log     logrus.FieldLogger
 	Metrics *Metrics // nil: not counted
+	// AfterSync is called after each reconcile, good or not, by the goroutine
+	// that Run is called in; nil: nothing is.
+	AfterSync func()
 
 	// Rules leads portals to listeners on the addresses of Listen. Without
 	// Rules listeners stand on the portals themselves.

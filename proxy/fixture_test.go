@@ -101,7 +101,7 @@ func (f *fixture) serves(ports []service.Port) bool {
 			return false
 		}
 		for j, portal := range st.Ports[i].Portals {
-			if portal.State == "serving" != (len(want.Endpoints) > 0) || portal.Addr != want.Portals[j].Addr {
+			if portal.State == StateServing != (len(want.Endpoints) > 0) || portal.Addr != want.Portals[j].Addr {
 				return false
 			}
 		}

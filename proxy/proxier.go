@@ -26,6 +26,7 @@ type Proxier struct {
 	mu       sync.Mutex
 	desired  []service.Port // newest, whole
 	complete bool           // nothing but desired is wanted
+	update   uint64         // counts Updates
 	status   syncStatus
 
 	ports   map[service.Key]*servicePort // what is served; Run's own, changed under mu
@@ -40,6 +41,7 @@ type syncStatus struct {
 	problems []service.Problem
 	err      error
 	at       time.Time // when listeners and rules were last as desired
+	update   uint64    // that they were as of
 }
 
 // New makes a Proxier of a configuration, of which defaults are filled in.
@@ -85,6 +87,7 @@ func New(c Config) (*Proxier, error) {
 func (p *Proxier) Update(ports []service.Port, complete bool) {
 	p.mu.Lock()
 	p.desired, p.complete = ports, complete
+	p.update++
 	p.mu.Unlock()
 	select {
 	case p.trigger <- struct{}{}:
@@ -124,7 +127,7 @@ func (p *Proxier) Run(ctx context.Context) error {
 // sync makes listeners and rules as desired: open, redirect, close.
 func (p *Proxier) sync(ctx context.Context) error {
 	started := time.Now()
-	desired, complete := p.wanted()
+	desired, complete, update := p.wanted()
 
 	problems, openErr := p.open(desired)
 	redirectErr := p.redirect(ctx, desired)
@@ -133,13 +136,16 @@ func (p *Proxier) sync(ctx context.Context) error {
 	}
 
 	err := errors.Join(openErr, redirectErr)
-	p.report(problems, err, time.Since(started))
+	p.report(problems, err, time.Since(started), update)
+	if p.config.AfterSync != nil {
+		p.config.AfterSync()
+	}
 	return err
 }
 
 // wanted is what to serve: what is desired, and until that is complete also
-// what is served already.
-func (p *Proxier) wanted() (desired map[service.Key]service.Port, complete bool) {
+// what is served already; and as of which Update.
+func (p *Proxier) wanted() (desired map[service.Key]service.Port, complete bool, update uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	desired = make(map[service.Key]service.Port, len(p.desired))
@@ -151,7 +157,7 @@ func (p *Proxier) wanted() (desired map[service.Key]service.Port, complete bool)
 	for _, port := range p.desired {
 		desired[port.Key] = port
 	}
-	return desired, p.complete
+	return desired, p.complete, p.update
 }
 
 // open gives every desired port its listeners, serving or held as it has
@@ -247,7 +253,7 @@ func (p *Proxier) retire(l listener) {
 	}()
 }
 
-func (p *Proxier) report(problems []service.Problem, err error, took time.Duration) {
+func (p *Proxier) report(problems []service.Problem, err error, took time.Duration, update uint64) {
 	slices.SortFunc(problems, service.Problem.Compare)
 	m := p.shared.metrics
 	m.SyncSeconds.Observe(took.Seconds())
@@ -269,7 +275,7 @@ func (p *Proxier) report(problems []service.Problem, err error, took time.Durati
 		return
 	}
 	m.Syncs.WithLabelValues("ok").Inc()
-	p.status.at = time.Now()
+	p.status.at, p.status.update = time.Now(), update
 }
 
 // drain waits for connections to end, then closes everything.

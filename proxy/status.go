@@ -12,8 +12,9 @@ import (
 // Status is what a Proxier serves at one moment, for people and tests. Field
 // names of its JSON are a contract.
 type Status struct {
-	Rules       string            `json:"rules"`  // "redirect" or "none"
-	Synced      time.Time         `json:"synced"` // when listeners and rules were last as desired
+	Rules       string            `json:"rules"`   // "redirect" or "none"
+	Synced      time.Time         `json:"synced"`  // when listeners and rules were last as desired
+	Pending     bool              `json:"pending"` // an Update has come that is not in force yet
 	Error       string            `json:"error,omitempty"`
 	Descriptors BudgetStatus      `json:"descriptors"`
 	Ports       []PortStatus      `json:"ports"`
@@ -31,12 +32,19 @@ type PortStatus struct {
 	Endpoints []EndpointStatus `json:"endpoints"`
 }
 
+// States of a portal.
+const (
+	StateServing  = "serving"
+	StateRefusing = "refusing" // there is no endpoint
+	StateUnserved = "unserved" // it could not be opened: there is a problem that says why
+)
+
 // PortalStatus is one address at which clients find the port.
 type PortalStatus struct {
 	Kind     service.PortalKind `json:"kind"`
 	Addr     netip.AddrPort     `json:"addr"`
 	Listener string             `json:"listener,omitempty"` // empty: not served, see problems
-	State    string             `json:"state"`              // serving, refusing (no endpoint) or unserved
+	State    string             `json:"state"`              // StateServing, StateRefusing, StateUnserved
 }
 
 // EndpointStatus is one endpoint and whether it is picked.
@@ -55,7 +63,7 @@ func (p *Proxier) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	st := Status{
-		Rules: "none", Synced: p.status.at, Descriptors: p.shared.budget.status(),
+		Rules: "none", Synced: p.status.at, Pending: p.status.update != p.update, Descriptors: p.shared.budget.status(),
 		Problems: slices.Clone(p.status.problems), Ports: []PortStatus{},
 	}
 	if p.config.Rules != nil {
@@ -111,7 +119,7 @@ func (s *servicePort) status(connections map[netip.AddrPort]int) PortStatus {
 }
 
 func (s *servicePort) portalStatus(portal service.Portal) PortalStatus {
-	st := PortalStatus{Kind: portal.Kind, Addr: portal.Addr, State: "unserved"}
+	st := PortalStatus{Kind: portal.Kind, Addr: portal.Addr, State: StateUnserved}
 	l := s.listeners[place(portal.Addr)]
 	if l == nil {
 		l = s.listeners[place{}]
@@ -119,9 +127,9 @@ func (s *servicePort) portalStatus(portal service.Portal) PortalStatus {
 	if l == nil || s.unserved[portal.Addr] {
 		return st
 	}
-	st.Listener, st.State = l.addr().String(), "refusing"
+	st.Listener, st.State = l.addr().String(), StateRefusing
 	if l.isServing() {
-		st.State = "serving"
+		st.State = StateServing
 	}
 	return st
 }

@@ -186,7 +186,7 @@ func (s *udpServer) flow(key flowKey, now time.Duration) (*udpFlow, dropReason) 
 		}
 	}
 	u.table.use(&s.group, f, now)
-	if !f.proven && now-f.opened >= provenAfter {
+	if !f.proven && now-f.trial >= provenAfter {
 		s.prove(f)
 	}
 	return f, dropNone
@@ -206,7 +206,7 @@ func (s *udpServer) pick(key flowKey, before *udpFlow, now time.Duration) (*udpF
 			return nil, dropNoEndpoint
 		}
 		if before != nil && before.endpoint == endpoint {
-			before.refused = false
+			before.refused, before.trial = false, now
 			return before, dropNone
 		}
 		if before != nil {
@@ -229,7 +229,7 @@ func (s *udpServer) openFlow(key flowKey, endpoint netip.AddrPort, now time.Dura
 	if !u.acquire() {
 		return nil, dropNoDescriptor
 	}
-	f := &udpFlow{key: key, endpoint: endpoint, server: s, opened: now, replyTo: s.socket.replyAddress(key)}
+	f := &udpFlow{key: key, endpoint: endpoint, server: s, opened: now, trial: now, replyTo: s.socket.replyAddress(key)}
 	err := u.loop.dial(f)
 	if err != nil && whyDialFailed(err) == dropNoPort && u.evict() {
 		err = u.loop.dial(f)

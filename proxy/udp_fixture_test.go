@@ -252,6 +252,7 @@ func sinkUDP(t testing.TB) *udpEndpoint {
 func mirror(b []byte) []byte { return b }
 
 // noise is n bytes that look like no other n.
+
 func noise(n int) []byte {
 	b := make([]byte, 0, n+sha256.Size)
 	for i := 0; len(b) < n; i++ {

@@ -27,6 +27,7 @@ type udpFlow struct {
 
 	// Guarded by udpFlows.mu.
 	used    time.Duration // when a datagram last passed, either way
+	trial   time.Duration // since when no refusal has come
 	proven  bool          // the balancer has heard that the endpoint works
 	refused bool          // the endpoint has refused since it last replied: pick anew
 	ended   bool

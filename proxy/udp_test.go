@@ -462,3 +462,32 @@ func TestUDPKnownFlowAllocatesNothing(t *testing.T) {
 		p.replied(f, p.flows.now())
 	}))
 }
+
+func TestUDPOnlyRepliesOrSilenceProveAnEndpoint(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		then  func(*udpPath, *udpFlow, time.Duration)
+		works bool
+	}{
+		"one more datagram":       {func(*udpPath, *udpFlow, time.Duration) {}, false},
+		"a reply":                 {func(p *udpPath, f *udpFlow, now time.Duration) { p.replied(f, now) }, true},
+		"a datagram some ms on":   {func(p *udpPath, f *udpFlow, now time.Duration) { p.flow(f.key, now+provenAfter/2) }, false},
+		"a datagram a second on":  {func(p *udpPath, f *udpFlow, now time.Duration) { p.flow(f.key, now+provenAfter) }, true},
+		"another refusal in time": {func(p *udpPath, f *udpFlow, now time.Duration) { p.refused(f); p.flow(f.key, now+provenAfter) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := serveUDP(t, udpOptions{}, sinkUDP(t).addr)
+			key := flowKey{client: netip.AddrPortFrom(ownAddr(), 1)}
+			f, _ := p.flow(key, 0)
+			require.NotNil(t, f)
+			p.refused(f)
+			p.refused(f)
+			require.Equal(t, 1, p.group.Status()[0].Failures, "two refusals of one burst are one")
+			same, _ := p.flow(key, time.Minute)
+			require.Same(t, f, same, "there is no other endpoint")
+			c.then(p, f, time.Minute)
+			assert.Equal(t, c.works, p.group.Status()[0].Failures == 0)
+		})
+	}
+}

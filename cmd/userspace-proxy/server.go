@@ -82,6 +82,7 @@ func (s *server) wire(source config.Source, metrics prometheus.Registerer) error
 	c := s.options.proxyConfig()
 	c.Log, c.Metrics = s.log, proxy.NewMetrics(metrics)
 	c.Rules, c.Listen, c.Mark = s.redirect.rules, s.redirect.listen, s.redirect.mark
+	c.AfterSync = func() { s.translator.hasActed() } // which is there before the Proxier runs
 	var err error
 	if s.proxier, err = proxy.New(c); err != nil {
 		return usage(err)

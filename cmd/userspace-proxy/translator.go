@@ -24,7 +24,7 @@ type translator struct {
 	period  time.Duration // after which the node's addresses are looked at again
 	way     string
 	log     logrus.FieldLogger
-	update  chan struct{} // capacity 1: the Proxier was told something
+	acted   chan struct{} // capacity 1: the Proxier has reconciled
 	synced  chan struct{} // closed when the Proxier has done it for the first time
 
 	mu         sync.Mutex // guards what follows
@@ -40,7 +40,7 @@ func newTranslator(s *server) *translator {
 	return &translator{
 		node: s.node, current: s.services.Snapshot, proxier: s.proxier,
 		period: s.options.syncPeriod, way: s.redirect.way, log: s.log,
-		update: make(chan struct{}, 1), synced: make(chan struct{}),
+		acted: make(chan struct{}, 1), synced: make(chan struct{}),
 	}
 }
 
@@ -80,8 +80,12 @@ func (t *translator) translate() {
 		t.waiting = t.updated
 	}
 	t.proxier.Update(t.resolution.Ports, t.resolution.Complete)
+}
+
+// hasActed is called by the Proxier after each reconcile.
+func (t *translator) hasActed() {
 	select {
-	case t.update <- struct{}{}:
+	case t.acted <- struct{}{}:
 	default:
 	}
 }
@@ -103,10 +107,9 @@ func (t *translator) since() (updated, waiting time.Time) {
 
 // isDone says whether the Proxier has done what it was last told.
 func (t *translator) isDone() bool {
-	synced := t.proxier.Status().Synced
-	t.mu.Lock()
+	t.mu.Lock() // so that nothing is told between the question and the answer
 	defer t.mu.Unlock()
-	if synced.Before(t.updated) {
+	if t.updated.IsZero() || t.proxier.Status().Pending {
 		return false
 	}
 	t.waiting = time.Time{}
@@ -136,9 +139,6 @@ func (t *translator) run(ctx context.Context) error {
 	defer look.Stop()
 	diary := diary{log: t.log}
 	var first sync.Once
-	const soon = 10 * time.Millisecond
-	wait, done := soon, time.NewTimer(soon)
-	defer done.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -147,17 +147,9 @@ func (t *translator) run(ctx context.Context) error {
 			t.again()
 		case <-look.C:
 			diary.problems(t.problems())
-		case <-t.update:
-			wait = soon
-			done.Reset(wait)
-		case <-done.C:
-			if updated, _ := t.since(); updated.IsZero() {
-				continue // an update will come
-			}
+		case <-t.acted:
 			if !t.isDone() {
-				wait = min(2*wait, time.Second)
-				done.Reset(wait)
-				continue
+				continue // it will act again
 			}
 			diary.problems(t.problems())
 			resolution, _ := t.told()
@@ -174,7 +166,7 @@ func (t *translator) summary() string {
 	unserved := map[portalAt]bool{}
 	for _, p := range now.Ports {
 		for _, portal := range p.Portals {
-			if portal.State == "unserved" {
+			if portal.State == proxy.StateUnserved {
 				unserved[portalAt{p.Name, portal.Addr}] = true
 			}
 		}

@@ -93,6 +93,9 @@ func removeLinks() error {
 		if err == nil {
 			err = netlink.LinkDel(l)
 		}
+		if errors.Is(err, unix.ENODEV) {
+			continue // it went with its peer's namespace meanwhile
+		}
 		errs = errors.Join(errs, err)
 	}
 	return errs
