@@ -400,3 +400,40 @@ func TestCase9_EMFILE(t *testing.T) {
 	assert.Less(t, tries, 1000.0, "it pauses between tries")
 	assert.Equal(t, 1, strings.Count(out.String(), "cannot accept connections"), "said once: %s", out.String())
 }
+
+// A client that leaves while its endpoint is being dialled is let go at the end
+// of the dial.
+func TestCloseWhileDialling(t *testing.T) {
+	t.Parallel()
+	f := start(t, Config{DialTimeout: 100 * time.Millisecond})
+	f.serve(blackhole(t))
+	for _, linger := range []int{-1, 0} {
+		conn := f.dial()
+		require.NoError(t, conn.SetLinger(linger))
+		require.NoError(t, conn.Close())
+	}
+	f.drained()
+	assert.Zero(t, f.Status().Descriptors.Traffic)
+}
+
+// Urgent data keeps its place in the stream, and reading goes on behind it.
+func TestUrgentData(t *testing.T) {
+	t.Parallel()
+	_, client, endpoint := through(t, Config{})
+	rc, err := client.SyscallConn()
+	require.NoError(t, err)
+	for range 100 {
+		write(t, client, "a")
+		var sendErr error
+		require.NoError(t, rc.Write(func(fd uintptr) bool {
+			sendErr = unix.Send(int(fd), []byte("b"), unix.MSG_OOB)
+			return true
+		}))
+		require.NoError(t, sendErr)
+		write(t, client, "c")
+		got := make([]byte, 3)
+		_, err = io.ReadFull(endpoint, got)
+		require.NoError(t, err)
+		require.Equal(t, "abc", string(got))
+	}
+}
