@@ -83,6 +83,8 @@ func NewHere(t testing.TB) *Bed {
 
 // removeLinks removes the interfaces of the bed from this process's namespace,
 // and with them the addresses and routes, so that the next test can lay its own.
+// The other hosts have ended by then, and the kernel takes their ends of the
+// links down at the same time, which may be first.
 func removeLinks() error {
 	var errs error
 	for _, name := range []string{NodeToClient, NodeToBack, NodeToPod} {
