@@ -42,7 +42,8 @@ type attempt struct {
 // dial looks for an endpoint that answers.
 func (s *session) dial() {
 	t := s.loop.engine.shared.timeouts
-	d := &dialing{session: s, until: s.loop.now + t.dial}
+	d := s.loop.unused.dialings.get()
+	*d = dialing{session: s, until: s.loop.now + t.dial, pending: d.pending[:0]}
 	d.tried = d.firstTried[:0]
 	s.dialing = d
 	d.try()

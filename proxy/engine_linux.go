@@ -36,7 +36,7 @@ func newTCPEngine(s *shared) (*tcpEngine, error) {
 	if l, ok := s.log.(interface{ IsLevelEnabled(logrus.Level) bool }); ok {
 		e.debug = l.IsLevelEnabled(logrus.DebugLevel)
 	}
-	for range runtime.GOMAXPROCS(0) {
+	for range min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) {
 		l, err := newLoop(e)
 		if err != nil {
 			e.close()

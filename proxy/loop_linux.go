@@ -32,6 +32,10 @@ type loop struct {
 	scratch [chunk]byte // what is read goes on from here at once
 	chunks  sync.Pool   // of *heldChunk
 	pipes   pipePool
+	unused  struct {
+		sessions freelist[session]
+		dialings freelist[dialing]
+	}
 	stopped bool
 
 	load atomic.Int64 // sessions, for the choice of a loop
@@ -63,6 +67,26 @@ const (
 	// eagerEvents say that there is more than a short read shows.
 	eagerEvents = unix.EPOLLPRI | unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 )
+
+// freelist are structs to use again. They belong to one loop.
+type freelist[T any] []*T
+
+func (s *freelist[T]) get() *T {
+	last := len(*s) - 1
+	if last < 0 {
+		return new(T)
+	}
+	t := (*s)[last]
+	*s = (*s)[:last]
+	return t
+}
+
+func (s *freelist[T]) put(t *T) {
+	const most = 256
+	if len(*s) < most {
+		*s = append(*s, t)
+	}
+}
 
 func newLoop(e *tcpEngine) (*loop, error) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)

@@ -22,6 +22,10 @@ type Metrics struct {
 	Ports        prometheus.Gauge // service ports that have a listener
 	Problems     *prometheus.GaugeVec
 	udp          *udpCounters // kept by the UDP loop, read when metrics are
+
+	// What each connection counts, looked up once.
+	ended    map[string]prometheus.Counter
+	up, down prometheus.Counter
 }
 
 // NewMetrics registers the metrics of the data path.
@@ -55,6 +59,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		}, []string{"reason"}),
 	}
 	m.udp = new(udpCounters)
+	m.ended = make(map[string]prometheus.Counter)
+	for _, why := range []string{endedEOF, endedReset, endedTimeout, endedAbort} {
+		m.ended[why] = m.Connections.WithLabelValues(why)
+	}
+	m.up, m.down = m.Bytes.WithLabelValues("up"), m.Bytes.WithLabelValues("down")
 	r.MustRegister(m.SyncSeconds, m.Problems, m.udp)
 	return m
 }
@@ -62,9 +71,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 // connectionEnded counts a relayed connection that is over.
 func (m *Metrics) connectionEnded(why string, up, down int64) {
 	m.Active.Dec()
-	m.Connections.WithLabelValues(why).Inc()
-	m.Bytes.WithLabelValues("up").Add(float64(up))
-	m.Bytes.WithLabelValues("down").Add(float64(down))
+	m.ended[why].Inc()
+	m.up.Add(float64(up))
+	m.down.Add(float64(down))
 }
 
 func (m *Metrics) dialFailed(err error) { m.DialFailures.WithLabelValues(reason(err)).Inc() }

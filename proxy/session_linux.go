@@ -53,7 +53,8 @@ type end struct {
 
 // begin makes a session of an accepted connection.
 func (l *loop) begin(listener *tcpListener, fd int, client netip.AddrPort) {
-	s := &session{loop: l, listener: listener, clientAddr: client, used: l.now}
+	s := l.unused.sessions.get()
+	*s = session{loop: l, listener: listener, clientAddr: client, used: l.now}
 	s.client = end{session: s, fd: fd, readable: true, writable: true}
 	s.endpoint = end{session: s, fd: -1, writable: true}
 	l.mu.Lock()
@@ -72,6 +73,7 @@ func (s *session) connected(fd int, endpoint netip.AddrPort) {
 	l.mu.Lock()
 	s.endpointAddr = endpoint
 	l.mu.Unlock()
+	l.unused.dialings.put(s.dialing)
 	s.dialing = nil
 	s.endpoint.fd = fd
 	s.used = l.now
@@ -111,17 +113,17 @@ func (s *session) turn() {
 	}
 	s.carry(&s.client, &s.endpoint)
 	s.carry(&s.endpoint, &s.client)
+	if s.client.done() && s.endpoint.done() { // closing ends both streams
+		s.finish(endedEOF)
+		return
+	}
 	s.passOn(&s.client, &s.endpoint)
 	s.passOn(&s.endpoint, &s.client)
 	if s.over {
 		return
 	}
-	switch {
-	case s.client.broken && s.endpoint.broken: // nobody is left to read anything
+	if s.client.broken && s.endpoint.broken { // nobody is left to read anything
 		s.reset(endedReset)
-		return
-	case s.client.finished && s.endpoint.finished:
-		s.finish(endedEOF)
 		return
 	}
 	if (s.client.more(&s.endpoint) || s.endpoint.more(&s.client)) && !s.isBusy {
@@ -129,6 +131,10 @@ func (s *session) turn() {
 		s.loop.busy = append(s.loop.busy, s)
 	}
 }
+
+// done says whether the end of the stream from here has come and all before it
+// has been written.
+func (e *end) done() bool { return e.eof && !e.broken && !e.waiting() }
 
 // passOn tells the side of to how from has ended, after all that came from there:
 //
@@ -221,6 +227,8 @@ func (s *session) finish(why string) {
 	l.disarm(s)
 	if s.dialing != nil {
 		s.dialing.close()
+		l.unused.dialings.put(s.dialing)
+		s.dialing = nil
 	}
 	for _, e := range [...]*end{&s.client, &s.endpoint} {
 		e.drop()
@@ -239,6 +247,7 @@ func (s *session) finish(why string) {
 	shared.budget.give(2)
 	l.load.Add(-1)
 	l.engine.sessions.Add(-1)
+	l.unused.sessions.put(s) // over until it is begun anew
 }
 
 // refuse resets a client that reaches no endpoint.

@@ -232,6 +232,10 @@ func (s *udpServer) openFlow(key flowKey, endpoint netip.AddrPort, now time.Dura
 	f := &udpFlow{key: key, endpoint: endpoint, server: s, opened: now, trial: now, replyTo: s.socket.replyAddress(key)}
 	err := u.loop.dial(f)
 	if err != nil && whyDialFailed(err) == dropNoPort && u.evict() {
+		// Some more, because the kernel looks through all ports for the last free one.
+		for range u.table.size / 64 {
+			u.evict()
+		}
 		err = u.loop.dial(f)
 	}
 	if err != nil {

@@ -187,7 +187,7 @@ func TestCase13_UDPSurvivesEMFILE(t *testing.T) {
 
 func TestUDPOutOfLocalPortsEvicts(t *testing.T) {
 	if os.Getenv(outOfDescriptors) == "" {
-		// In a namespace of its own, which has five local ports.
+		nettest.Need(t, "unshare", "ip") // for a namespace of its own, which has five local ports
 		cmd := exec.Command("unshare", "-n", "sh", "-c",
 			`ip link set lo up && echo 40000 40004 >/proc/sys/net/ipv4/ip_local_port_range && exec "$0" "$@"`,
 			os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
