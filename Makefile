@@ -3,10 +3,10 @@
 SHELL := /usr/bin/env bash
 BINARY := bin/userspace-proxy
 
-.PHONY: help build demo test lint e2e fuzz bench clean
+.PHONY: help build demo test lint e2e fuzz bench bench-micro clean
 
 help: ## this list
-	@sed -nE 's/^([a-z0-9]+):.*## (.*)$$/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)$$/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
 
 build: ## build bin/userspace-proxy
 	CGO_ENABLED=0 go build -trimpath -o $(BINARY) ./cmd/userspace-proxy
@@ -28,8 +28,13 @@ e2e: ## only the end-to-end tests: the binary in network namespaces (root)
 fuzz: ## every fuzz target for FUZZTIME (5s)
 	@scripts/fuzz.sh
 
-bench: ## the benchmarks of the packages
-	go test -run='^$$' -bench=. -benchmem ./...
+bench: build ## side by side with HAProxy and nginx (root, ten minutes, a quiet machine); writes docs/benchmarks.md
+	@scripts/deps.sh bench
+	@CGO_ENABLED=0 go build -o bin/bench ./bench
+	@PATH=$$PATH:/usr/sbin:/sbin exec bin/bench -binary $(BINARY) -doc docs/benchmarks.md $(BENCH)
+
+bench-micro: ## the benchmarks of the packages, against those saved by SAVE=1 before
+	@scripts/bench-micro.sh $(BENCH)
 
 clean: ## remove what was built
 	rm -rf bin dist coverage.out

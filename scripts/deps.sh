@@ -1,50 +1,68 @@
 #!/usr/bin/env bash
 # Brings what the tests need: root, the programs below, and a kernel with
-# network namespaces and nftables. On Debian what is missing is installed;
-# elsewhere, or without root, it is named and the exit code is 1.
+# network namespaces and nftables; or with the argument "bench" what the
+# benchmarks need. On Debian what is missing is installed; elsewhere, or without
+# root, it is named and the exit code is 1.
 set -euo pipefail
 
-# program:package
-wanted=(
-  gcc:gcc # for the race detector
-  ip:iproute2
-  nft:nftables
-  iptables-restore:iptables
-  conntrack:conntrack
-  tcpdump:tcpdump
-  curl:curl
-  dig:bind9-dnsutils
-  nginx:nginx-light
-  redis-server:redis-server
-  redis-benchmark:redis-tools
-  dnsmasq:dnsmasq-base
-  nc:netcat-openbsd
-  setpriv:util-linux
-  nsenter:util-linux
-)
-
+# A program, or the path of a file, and the package that has it.
+case ${1:-tests} in
+tests)
+  what="The tests"
+  wanted=(
+    gcc:gcc # for the race detector
+    /usr/include/stdlib.h:libc6-dev # a compiler without these headers is none
+    ip:iproute2
+    nft:nftables
+    iptables-restore:iptables
+    conntrack:conntrack
+    tcpdump:tcpdump
+    curl:curl
+    dig:bind9-dnsutils
+    nginx:nginx-light
+    redis-server:redis-server
+    redis-benchmark:redis-tools
+    dnsmasq:dnsmasq-base
+    nc:netcat-openbsd
+    setpriv:util-linux
+    nsenter:util-linux
+  )
+  ;;
+bench)
+  what="The benchmarks"
+  wanted=(
+    ip:iproute2
+    nft:nftables
+    haproxy:haproxy
+    nginx:nginx-light
+    /usr/lib/nginx/modules/ngx_stream_module.so:libnginx-mod-stream
+  )
+  ;;
+*)
+  echo "usage: scripts/deps.sh [tests|bench]" >&2
+  exit 2
+  ;;
+esac
 export PATH=$PATH:/usr/sbin:/sbin
 
 missing_programs=()
 missing_packages=()
 for w in "${wanted[@]}"; do
-  command -v "${w%%:*}" >/dev/null && continue
+  case $w in
+  /*) [ ! -e "${w%%:*}" ] || continue ;;
+  *) ! command -v "${w%%:*}" >/dev/null || continue ;;
+  esac
   missing_programs+=("${w%%:*}")
   missing_packages+=("${w##*:}")
 done
-# A compiler without the C library's headers is none.
-if command -v gcc >/dev/null && [ ! -e /usr/include/stdlib.h ]; then
-  missing_programs+=("the headers of the C library")
-  missing_packages+=(libc6-dev)
-fi
 
 lacks=()
-[ "$(id -u)" = 0 ] || lacks+=("root: the tests lay out network namespaces and change rules in them")
+[ "$(id -u)" = 0 ] || lacks+=("root: they lay out network namespaces and change rules in them")
 if [ ${#missing_programs[@]} -gt 0 ] && { [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; }; then
   lacks+=("programs: ${missing_programs[*]} (they are installed for you as root on Debian)")
 fi
 if [ ${#lacks[@]} -gt 0 ]; then
-  echo "The tests cannot run here. They lack:" >&2
+  echo "$what cannot run here. They lack:" >&2
   printf '  %s\n' "${lacks[@]}" >&2
   exit 1
 fi
@@ -61,7 +79,7 @@ if [ ${#missing_packages[@]} -gt 0 ]; then
   fi
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq </dev/null
-  apt-get install -qq -y --no-install-recommends "${missing_packages[@]}" libc6-dev </dev/null >/dev/null
+  apt-get install -qq -y --no-install-recommends "${missing_packages[@]}" </dev/null >/dev/null
 fi
 
 # Tried, not looked up: a module may be built in, loaded or loadable.
@@ -75,7 +93,7 @@ elif [ ! -e /proc/net/if_inet6 ]; then
   lacks+=("a kernel with IPv6")
 fi
 if [ ${#lacks[@]} -gt 0 ]; then
-  echo "The tests cannot run here. They lack:" >&2
+  echo "$what cannot run here. They lack:" >&2
   printf '  %s\n' "${lacks[@]}" >&2
   exit 1
 fi
