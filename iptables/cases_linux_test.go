@@ -272,6 +272,31 @@ func TestCase31_EveryChangeShows(t *testing.T) {
 	})
 }
 
+// What cannot be checked is told too, and then written anew.
+func TestCase31_WatchTellsWhenItCannotLook(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, NFT)
+	w.config.CheckPeriod = 10 * time.Millisecond
+	w.config.CanaryPeriod = time.Hour
+	w.restart(t)
+	w.sync(t, mixed())
+	for _, f := range w.runner.families {
+		f.tool.name = "no-such-command"
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	w.Node.Do(t, func() {
+		told := 0
+		require.NoError(t, w.runner.Watch(ctx, func(err error) {
+			require.ErrorIs(t, err, ErrNoIPTables)
+			told++
+			stop()
+		}))
+		assert.Equal(t, 1, told)
+		assert.ErrorIs(t, w.runner.Sync(t.Context(), mixed()), ErrNoIPTables)
+	})
+}
+
 // A failed restore closed all NodePort sockets.
 func TestCase32_FailedRestoreKeepsTheLastRules(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
@@ -355,10 +380,9 @@ func TestCase42_CleanupTwiceLeavesNothingOfOursAndAllOfOthers(t *testing.T) {
 		others := w.dump(t)
 		redirects := append(mixed(), clusterIPs(service.IPv4, 200)...)
 		w.sync(t, redirects)
-		first := map[string]string{}
-		for _, at := range []place{{natTable, "PREROUTING"}, {natTable, "OUTPUT"}, {filterTable, "INPUT"}} {
-			first[at.chain] = strings.Split(w.iptables(t, service.IPv4, "-t "+at.table+" -S "+at.chain), "\n")[1]
-			assert.Contains(t, first[at.chain], "-j "+ChainPrefix, "ours is the first")
+		for _, at := range []place{{natTable, "PREROUTING"}, {natTable, "OUTPUT"}, {filterTable, "INPUT"}, {filterTable, "OUTPUT"}} {
+			first := strings.Split(w.iptables(t, service.IPv4, "-t "+at.table+" -S "+at.chain), "\n")[1]
+			assert.Contains(t, first, "-j "+ChainPrefix, "ours is the first")
 		}
 		// Of some other version, of a probe that was killed, of somebody's hand.
 		w.iptables(t, service.IPv6, "-t nat -N USERSPACE-PROXY-OLD")

@@ -4,24 +4,27 @@ package iptables
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
 
 // Check compares every rule of ours in the kernel with what was applied. Where
-// one was lost or changed it returns an ErrDamaged that names the first, and
-// the next Sync replaces our chains. What was not applied yet is not damaged.
+// one was lost or changed it returns an ErrDamaged that names the first of each
+// family, and the next Sync replaces our chains in that family, as it does
+// where they could not be compared. What was not applied yet is not damaged.
 //
 // How a command prints a rule depends on its version. So a chain must have as
 // many rules as were written, and must be listed as it was by the first Check
 // after that.
 func (r *Runner) Check(ctx context.Context) error {
+	var errs []error
 	for _, f := range r.families {
 		if err := r.checkFamily(ctx, f); err != nil {
-			return fmt.Errorf("checking iptables rules of %s: %w", f.tool.family, err)
+			errs = append(errs, fmt.Errorf("checking iptables rules of %s: %w", f.tool.family, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (r *Runner) checkFamily(ctx context.Context, f *familyRules) error {
@@ -33,13 +36,14 @@ func (r *Runner) checkFamily(ctx context.Context, f *familyRules) error {
 	}
 	now, unknown := f.tool.generation() // before the look: what changes during it shows afterwards
 	found, err := f.tool.saveAll(ctx)   // takes a while, and a Sync need not wait
-	if err != nil {
-		return err
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if f.applied == nil || f.syncs != syncs {
 		return nil // something was written meanwhile
+	}
+	if err != nil {
+		f.forget()
+		return err
 	}
 	if damage := f.damage(found); damage != "" {
 		f.forget()

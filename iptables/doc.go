@@ -2,7 +2,7 @@
 // for nodes whose kernel or tools have no usable nftables.
 //
 // It owns the chains whose names begin with "USERSPACE-PROXY-", in the tables
-// nat and filter of each address family, and three jumps to them. It touches
+// nat and filter of each address family, and four jumps to them. It touches
 // nothing else: no other chain or rule, nor their order, no sysctl
 // (route_localnet stays as it is), no masquerading, no address and no
 // connection tracking entry.
@@ -21,10 +21,12 @@
 //	                      OUTPUT -> LOOPBACK       127.0.0.0/8, which only the node itself may use
 //	filter  INPUT      -> INPUT  -> GUARD          listeners answer only translated traffic,
 //	                                               and that passes a firewall's drop
+//	                      INPUT  -> SINKS          what is refused and dropped
+//	filter  OUTPUT     -> SINKS                    the same for the node's own traffic
 //
 // PORTALS and LOOPBACK are trees of chains (P-…, L-…) by destination: a new
 // connection passes some tens of rules among 10,000 Services. Refuse and drop
-// are translations too, to two ports of the listening address at which INPUT
+// are translations too, to two ports of the listening address at which SINKS
 // refuses and drops, so that only the table nat depends on the redirects.
 //
 // Both kinds of the commands are served: those that change nf_tables

@@ -33,8 +33,8 @@ COMMIT
 	assert.Equal(t, []string{"-m", "comment", "--comment", `a " -j X`, "-j", "USERSPACE-PROXY-PORTALS"}, jump.words())
 	assert.Equal(t, "USERSPACE-PROXY-PORTALS", jump.target(), "nothing is read in a comment")
 	assert.EqualValues(t, 12, jump.packets)
-	assert.True(t, l.has(jumps()[1]))
-	assert.False(t, l.has(jumps()[2]))
+	assert.True(t, l.has(jumps()[2]))
+	assert.False(t, l.has(jumps()[3]))
 
 	counts := Counts{Portals: make(map[Portal]uint64)}
 	require.NoError(t, counts.count(map[string]listing{natTable: l}))

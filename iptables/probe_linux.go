@@ -47,10 +47,13 @@ func Probe(ctx context.Context, c Config) (Report, error) {
 			break
 		}
 	}
-	if len(best.Families) == 0 {
-		return best, fmt.Errorf("probing iptables: %w", errors.Join(reasons...))
+	if len(best.Families) > 0 {
+		return best, nil
 	}
-	return best, nil
+	if !slices.ContainsFunc(reasons, func(err error) bool { return !errors.Is(err, ErrNoRight) }) {
+		reasons = []error{ErrNoRight} // once, not for each kind and family
+	}
+	return best, fmt.Errorf("probing iptables: %w", errors.Join(reasons...))
 }
 
 // candidates are the kinds, in the order in which they are tried.

@@ -120,6 +120,20 @@ func TestCase34_IPv6WithoutNATMeansIPv4Only(t *testing.T) {
 	}
 }
 
+func TestCase34_MissingRightsAreNamedOnce(t *testing.T) {
+	w := newWorld(t, NFT)
+	w.config.Kind = System
+	for _, k := range []Kind{System, NFT, Legacy} {
+		for _, f := range service.Families() {
+			pretend(t, k, f, "^.nat", "Could not fetch rule set generation id: Permission denied (you must be root)")
+		}
+	}
+	w.Node.Do(t, func() {
+		_, err := Probe(t.Context(), w.config)
+		assert.EqualError(t, err, "probing iptables: "+ErrNoRight.Error())
+	})
+}
+
 // Where one kind does not work the next is taken; where none does, the error
 // says why of each.
 func TestCase34_ProbeTakesWhatWorks(t *testing.T) {

@@ -23,6 +23,7 @@ const (
 	outputChain    = ChainPrefix + "OUTPUT"
 	inputChain     = ChainPrefix + "INPUT"
 	guardChain     = ChainPrefix + "GUARD"
+	sinksChain     = ChainPrefix + "SINKS"
 	probeChain     = ChainPrefix + "T-" // and a process id
 	maxChainLength = 28
 )
@@ -53,6 +54,7 @@ type jump struct {
 func jumps() []jump {
 	return []jump{
 		{place{filterTable, "INPUT"}, inputChain, "userspace-proxy: listeners"},
+		{place{filterTable, "OUTPUT"}, sinksChain, "userspace-proxy: refused portals, from this node"},
 		{place{natTable, "PREROUTING"}, portalsChain, "userspace-proxy: portals"},
 		{place{natTable, "OUTPUT"}, outputChain, "userspace-proxy: portals, from this node"},
 	}
@@ -113,20 +115,36 @@ func (c Config) fixedChains(f service.Family, all []entry) map[place][]string {
 		},
 		{filterTable, inputChain}: c.inputRules(f, all),
 		{filterTable, guardChain}: guardRules(f),
+		{filterTable, sinksChain}: c.sinkRules(f),
 	}
 }
 
-// inputRules see every packet that the node gets, so those that are not for a
-// listener leave at the first. A packet that is translated to a sink never
-// arrives: its connection is not even remembered.
-func (c Config) inputRules(f service.Family, all []entry) []string {
+// elsewhere is for chains that see every packet of the node: those that are
+// not for the listening address leave at the first rule.
+func (c Config) elsewhere(f service.Family) string {
 	listen := c.Listen[f]
-	rules := []string{fmt.Sprintf("! -d %s -j RETURN", netip.PrefixFrom(listen, listen.BitLen()))}
+	return fmt.Sprintf("! -d %s -j RETURN", netip.PrefixFrom(listen, listen.BitLen()))
+}
+
+// inputRules sort what arrives at the listening address.
+func (c Config) inputRules(f service.Family, all []entry) []string {
+	rules := []string{c.elsewhere(f)}
 	for _, proto := range []service.Protocol{service.TCP, service.UDP} {
 		for _, ports := range c.guarded(f, proto, all) {
 			rules = append(rules, match(proto, ports)+" -g "+guardChain)
 		}
 	}
+	return append(rules, "-g "+sinksChain)
+}
+
+// sinkRules refuse and drop what was translated to a sink. That must happen
+// before connection tracking confirms an entry for it, which would lead the
+// sender here after the portal leads elsewhere: in INPUT for what comes from
+// outside, but in OUTPUT for the node's own traffic. For that the kernel tells
+// a UDP sender twice: the packet that OUTPUT stops is EPERM on send, the port
+// unreachable that answers it is ECONNREFUSED on the next call.
+func (c Config) sinkRules(f service.Family) []string {
+	rules := []string{c.elsewhere(f)}
 	refuse, drop := c.sinks()
 	sink := func(proto service.Protocol, port uint16, target string) {
 		rules = append(rules, match(proto, PortRange{port, port})+" -m conntrack --ctstate DNAT -j "+target)

@@ -106,15 +106,16 @@ func rendered(t testing.TB, c Config, redirects []service.Redirect) *tracer {
 func (tr *tracer) trace(p packet) string {
 	tr.passed = 0
 	w := &walk{packet: p, dst: p.dst}
-	first := place{natTable, "PREROUTING"}
+	hooks := []place{{natTable, "PREROUTING"}, {filterTable, "INPUT"}}
 	if p.from == "node" {
-		first.chain = "OUTPUT"
+		hooks = []place{{natTable, "OUTPUT"}, {filterTable, "OUTPUT"}, {filterTable, "INPUT"}}
 	}
-	hooks := []place{first}
-	verdict := tr.walk(w, first)
-	if verdict == "" && (w.dst.Addr().IsLoopback() || slices.Contains(tr.local, w.dst.Addr())) {
-		hooks = append(hooks, place{filterTable, "INPUT"})
-		verdict = tr.walk(w, hooks[1])
+	verdict := ""
+	for _, at := range hooks {
+		here := w.dst.Addr().IsLoopback() || slices.Contains(tr.local, w.dst.Addr())
+		if verdict == "" && (here || at.chain != "INPUT") {
+			verdict = tr.walk(w, at)
+		}
 	}
 	switch {
 	case verdict == "REJECT":

@@ -34,12 +34,12 @@ func TestConnectionPassesSomeTensOfRules(t *testing.T) {
 		redirects     []service.Redirect
 		average, most int
 	}{
-		"10 Services":             {clusterIPs(service.IPv4, 10), 15, 20},
-		"1,000 Services":          {clusterIPs(service.IPv4, 1000), 30, 50},
-		"10,000 Services":         {clusterIPs(service.IPv4, 10000), 35, 65},
-		"10,000 Services of IPv6": {clusterIPs(service.IPv6, 10000), 35, 65},
-		"all node ports":          {nodePorts(), 35, 65},
-		"both":                    {append(nodePorts(), clusterIPs(service.IPv4, 10000)...), 40, 80},
+		"10 Services":             {clusterIPs(service.IPv4, 10), 20, 30},
+		"1,000 Services":          {clusterIPs(service.IPv4, 1000), 35, 60},
+		"10,000 Services":         {clusterIPs(service.IPv4, 10000), 40, 70},
+		"10,000 Services of IPv6": {clusterIPs(service.IPv6, 10000), 40, 70},
+		"all node ports":          {nodePorts(), 40, 70},
+		"both":                    {append(nodePorts(), clusterIPs(service.IPv4, 10000)...), 45, 80},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

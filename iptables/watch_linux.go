@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// Watch looks after our rules until ctx ends, and then returns nil. When it
-// finds that somebody else has changed them it makes the Runner forget what it
-// knows and calls damaged with what is wrong; the caller then makes somebody
-// call Sync. Damaged is also told when the rules cannot be checked. It is
-// called by the goroutine of Watch, and nothing is checked before it returns.
+// Watch looks after our rules until ctx ends, and then returns nil. When Check
+// finds that somebody else has changed them, or cannot tell, it calls damaged
+// with the error; the caller then makes somebody call Sync. Damaged is called
+// by the goroutine of Watch, and nothing is checked before it returns.
 //
 // Each canary period Watch asks the kernel whether any rule of anybody has
 // changed, which takes microseconds; if so, and each check period anyway, it
@@ -35,7 +34,6 @@ func (r *Runner) Watch(ctx context.Context, damaged func(error)) error {
 		}
 		began := time.Now()
 		if err := r.Check(ctx); err != nil && ctx.Err() == nil {
-			r.Forget()
 			damaged(err)
 		}
 		rest = time.Now().Add(4 * time.Since(began))
