@@ -3,12 +3,16 @@ package e2e
 import (
 	"fmt"
 	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
 	"github.com/userspace-proxy/userspace-proxy/service"
@@ -29,11 +33,42 @@ func TestMatrix(t *testing.T) {
 		}
 	}
 	fmt.Fprintln(w)
-	for _, redirect := range []string{"nftables", "none"} {
-		t.Run(redirect, func(t *testing.T) { matrix(t, w, redirect) })
+	for _, k := range ways(t) {
+		t.Run(k.name, func(t *testing.T) { matrix(t, w, k) })
 	}
 	assert.NoError(t, w.Flush())
 	fmt.Printf("\n%s\n", &table)
+}
+
+// way is one of the ways by which clients are led to the proxy.
+type way struct {
+	name     string
+	redirect string   // --redirect
+	env      []string // for iptables: a PATH on which it is of one kind
+}
+
+func ways(t *testing.T) []way {
+	t.Helper()
+	return []way{
+		{"nftables", "nftables", nil},
+		{"iptables-nft", "iptables", iptablesOf(t, "nft")},
+		{"iptables-legacy", "iptables", iptablesOf(t, "legacy")},
+		{"none", "none", nil},
+	}
+}
+
+// iptablesOf is a PATH on which iptables and its companions are of one kind.
+func iptablesOf(t *testing.T, kind string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, command := range []string{"iptables", "ip6tables"} {
+		for _, suffix := range []string{"", "-save", "-restore"} {
+			program, err := exec.LookPath(command + "-" + kind + suffix)
+			require.NoError(t, err)
+			require.NoError(t, os.Symlink(program, filepath.Join(dir, command+suffix)))
+		}
+	}
+	return []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
 }
 
 // matrixPortal is one address of the Service in each family and the port there.
@@ -52,7 +87,8 @@ func matrixPortals() []matrixPortal {
 }
 
 // matrix fills the rows of one kind of redirect.
-func matrix(t *testing.T, w *tabwriter.Writer, redirect string) {
+func matrix(t *testing.T, w *tabwriter.Writer, lead way) {
+	redirect := lead.redirect
 	bed := nettest.New(t)
 	o := object{
 		name: "web",
@@ -73,11 +109,11 @@ func matrix(t *testing.T, w *tabwriter.Writer, redirect string) {
 			bed.Node.Output(t, "ip", "addr", "add", a, "dev", "lo")
 		}
 	}
-	start(t, bed.Node, manifest(o), "--redirect="+redirect)
+	startWith(t, bed.Node, lead.env, manifest(o), "--redirect="+redirect)
 
 	for _, f := range service.Families() {
 		for _, from := range []*nettest.Host{bed.Client, bed.Pod, bed.Node} {
-			fmt.Fprintf(w, "%s\t%s\t%s", redirect, f, from.Name)
+			fmt.Fprintf(w, "%s\t%s\t%s", lead.name, f, from.Name)
 			for _, k := range matrixPortals() {
 				for _, network := range []string{"tcp", "udp"} {
 					address := net.JoinHostPort(k.addrs[f], fmt.Sprint(k.port))
@@ -87,9 +123,9 @@ func matrix(t *testing.T, w *tabwriter.Writer, redirect string) {
 					} else {
 						fmt.Fprintf(w, "\t%s", strings.Join(got, " "))
 					}
-					assert.NoError(t, err, "%s %s from %s to %s", redirect, network, from.Name, address)
+					assert.NoError(t, err, "%s %s from %s to %s", lead.name, network, from.Name, address)
 					slices.Sort(got)
-					assert.Equal(t, []string{"a", "a", "b", "b"}, got, "%s %s from %s to %s", redirect, network, from.Name, address)
+					assert.Equal(t, []string{"a", "a", "b", "b"}, got, "%s %s from %s to %s", lead.name, network, from.Name, address)
 				}
 			}
 			fmt.Fprintln(w)

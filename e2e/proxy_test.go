@@ -57,9 +57,15 @@ type proxy struct {
 // its log is shown if the test has failed.
 func start(t *testing.T, node *nettest.Host, services string, flags ...string) *proxy {
 	t.Helper()
+	return startWith(t, node, nil, services, flags...)
+}
+
+// startWith is start with additions to the proxy's environment.
+func startWith(t *testing.T, node *nettest.Host, env []string, services string, flags ...string) *proxy {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "services.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(services), 0o644))
-	p := launch(t, node, file, append([]string{"--file", file}, flags...)...)
+	p := launchWith(t, node, env, file, append([]string{"--file", file}, flags...)...)
 	eventually(t, func() bool { return p.hasEnded() || p.healthy() }, saying("a healthy proxy"))
 	require.False(t, p.hasEnded(), "the proxy ended at its start")
 	return p
@@ -68,11 +74,18 @@ func start(t *testing.T, node *nettest.Host, services string, flags ...string) *
 // launch runs the proxy and waits for nothing.
 func launch(t *testing.T, node *nettest.Host, file string, flags ...string) *proxy {
 	t.Helper()
+	return launchWith(t, node, nil, file, flags...)
+}
+
+// launchWith is launch with additions to the proxy's environment.
+func launchWith(t *testing.T, node *nettest.Host, env []string, file string, flags ...string) *proxy {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	args := append([]string{"run", "--log-level=debug"}, flags...)
 	p := &proxy{node: node, file: file, output: &output{}, ended: make(chan struct{})}
 	p.cmd = node.Command(ctx, os.Getenv(binaryVariable), args...)
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
+	p.cmd.Env = append(os.Environ(), env...)
 	require.NoError(t, p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait() // its result is in ProcessState

@@ -21,7 +21,8 @@ type Metrics struct {
 	SyncSeconds  prometheus.Histogram
 	Ports        prometheus.Gauge // service ports that have a listener
 	Problems     *prometheus.GaugeVec
-	udp          *udpCounters // kept by the UDP loop, read when metrics are
+	Restored     prometheus.Counter // times that somebody else had changed the rules
+	udp          *udpCounters       // kept by the UDP loop, read when metrics are
 
 	// What each connection counts, looked up once.
 	ended    map[string]prometheus.Counter
@@ -58,13 +59,16 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Namespace: ns, Name: "listener_problems", Help: "Service ports and portals without a listener, by reason.",
 		}, []string{"reason"}),
 	}
+	m.Restored = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: ns, Name: "rules_restored_total", Help: "Times that rules were restored because somebody else had changed them.",
+	})
 	m.udp = new(udpCounters)
 	m.ended = make(map[string]prometheus.Counter)
 	for _, why := range []string{endedEOF, endedReset, endedTimeout, endedAbort} {
 		m.ended[why] = m.Connections.WithLabelValues(why)
 	}
 	m.up, m.down = m.Bytes.WithLabelValues("up"), m.Bytes.WithLabelValues("down")
-	r.MustRegister(m.SyncSeconds, m.Problems, m.udp)
+	r.MustRegister(m.SyncSeconds, m.Problems, m.Restored, m.udp)
 	return m
 }
 

@@ -89,6 +89,17 @@ func (p *Proxier) Update(ports []service.Port, complete bool) {
 	p.desired, p.complete = ports, complete
 	p.update++
 	p.mu.Unlock()
+	p.wake()
+}
+
+// Restore has Rules synced soon, since somebody has changed what they made. It
+// returns at once.
+func (p *Proxier) Restore() {
+	p.shared.metrics.Restored.Inc()
+	p.wake()
+}
+
+func (p *Proxier) wake() {
 	select {
 	case p.trigger <- struct{}{}:
 	default: // the one that waits will see this too

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/listenaddr"
+	"github.com/userspace-proxy/userspace-proxy/iptables"
 	"github.com/userspace-proxy/userspace-proxy/nftables"
 )
 
@@ -22,15 +23,21 @@ the rules end. It may run as often as you like; it needs root or CAP_NET_ADMIN.`
 		DisableFlagsInUseLine: true,
 		Args:                  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			// Both are tried: what one of them cannot do keeps the other from nothing.
-			err := nftables.Cleanup(c.Context())
-			if errors.Is(err, nftables.ErrNoNFT) {
-				err = nil
-				c.PrintErrln("nft is not installed: rules that a run left while it was are not looked for")
+			// All are tried: what one of them cannot do keeps the others from nothing.
+			var err error
+			for _, k := range new(options).ruleKinds() {
+				one := k.cleanup(c.Context())
+				if errors.Is(one, k.absent) {
+					c.PrintErrf("%s is not installed: rules that a run left while it was are not looked for\n", k.name)
+					continue
+				}
+				err = errors.Join(err, one)
 			}
 			err = errors.Join(err, listenaddr.Remove(listenaddr.Default()))
-			if errors.Is(err, nftables.ErrNoRight) || errors.Is(err, listenaddr.ErrNoRight) {
-				return errCleanupRight // theirs advise to run without rules
+			for _, noRight := range []error{nftables.ErrNoRight, iptables.ErrNoRight, listenaddr.ErrNoRight} {
+				if errors.Is(err, noRight) {
+					return errCleanupRight // theirs advise to run without rules
+				}
 			}
 			if err != nil {
 				return err

@@ -91,7 +91,7 @@ func (o *options) addNodeFlags(fs *pflag.FlagSet) {
 // addRedirectFlags adds how clients are led to listeners.
 func (o *options) addRedirectFlags(fs *pflag.FlagSet) {
 	grouped(fs, groupRedirect, func(fs *pflag.FlagSet) {
-		fs.StringVar(&o.redirect, "redirect", defaultRedirect(runtime.GOOS), "the `way` clients are led here: nftables; none, which is to listen on the Services' own addresses, where this machine has them, and needs no rights; or auto, which is nftables if it works here")
+		fs.StringVar(&o.redirect, "redirect", defaultRedirect(runtime.GOOS), "the `way` clients are led here: nftables; iptables; none, which is to listen on the Services' own addresses, where this machine has them, and needs no rights; or auto, which is the first of nftables and iptables that works here")
 		fs.StringVar(&o.bindAddress, "bind-address", "0.0.0.0", "have rules lead clients to this `address` of the node; the default stands for addresses of the proxy's own, on the interface lo")
 		fs.StringVar(&o.portRange, "proxy-port-range", "10000-29999", "take the ports of listeners from this `range`")
 		fs.StringVar(&o.mark, "mark", "0x4000000", "the `bit` that marks the proxy's own packets, which rules leave alone")
@@ -101,7 +101,7 @@ func (o *options) addRedirectFlags(fs *pflag.FlagSet) {
 // addOutputFlags adds the form of what is printed.
 func addOutputFlags(fs *pflag.FlagSet, form *string) {
 	grouped(fs, groupOutput, func(fs *pflag.FlagSet) {
-		fs.StringVarP(form, "output", "o", "text", "print this `form`: text, json, or nft, the rules alone")
+		fs.StringVarP(form, "output", "o", "text", "print this `form`: text, json, or nft or iptables, those rules alone")
 	})
 }
 

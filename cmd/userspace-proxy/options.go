@@ -66,6 +66,7 @@ type meant struct {
 const (
 	redirectAuto     = "auto"
 	redirectNFTables = "nftables"
+	redirectIPTables = "iptables"
 	redirectNone     = "none"
 )
 
@@ -163,10 +164,10 @@ func checkReadable(path string) error {
 
 func (o *options) checkRedirect() error {
 	switch o.redirect {
-	case redirectAuto, redirectNFTables, redirectNone:
+	case redirectAuto, redirectNFTables, redirectIPTables, redirectNone:
 		return nil
 	}
-	return fmt.Errorf("must be auto, nftables or none, got %q", o.redirect)
+	return fmt.Errorf("must be auto, nftables, iptables or none, got %q", o.redirect)
 }
 
 // proxyConfig is what the flags say to the data path. Where it listens and who

@@ -22,7 +22,8 @@ func (m *Main) newPlan() *cobra.Command {
 		Short: "Show what would be served, and the exact rules; touches nothing",
 		Long: `Shows what "userspace-proxy run" with the same flags would serve on this node:
 the ports with their portals, listeners and endpoints, what stands in the way,
-and with -o nft the exact rules. It changes nothing and needs no rights.
+and with -o nft or -o iptables the exact rules. It changes nothing and needs no
+rights.
 
 Listeners have the ports that a start from nothing gives them; a run skips those
 that are in use.`,
@@ -36,7 +37,7 @@ that are in use.`,
 			o.complete(&faults)
 			write, known := outputs()[output]
 			if !known {
-				faults.check("--output", fmt.Errorf("must be text, json or nft, got %q", output))
+				faults.check("--output", fmt.Errorf("must be text, json, nft or iptables, got %q", output))
 			}
 			if err := faults.err(); err != nil {
 				return err
@@ -59,9 +60,10 @@ that are in use.`,
 // outputs are the forms that a plan can be written in.
 func outputs() map[string]func(*plan, io.Writer) error {
 	return map[string]func(*plan, io.Writer) error{
-		"text": (*plan).writeText,
-		"json": (*plan).writeJSON,
-		"nft":  (*plan).writeNFT,
+		"text":     (*plan).writeText,
+		"json":     (*plan).writeJSON,
+		"nft":      func(p *plan, to io.Writer) error { return p.writeRules(redirectNFTables, to) },
+		"iptables": func(p *plan, to io.Writer) error { return p.writeRules(redirectIPTables, to) },
 	}
 }
 

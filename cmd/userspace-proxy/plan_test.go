@@ -69,6 +69,7 @@ func TestPlan(t *testing.T) {
 		"nftables.txt":  {"text", nil},
 		"nftables.json": {"json", nil},
 		"nftables.nft":  {"nft", nil},
+		"iptables.rules": {"iptables", []string{"--redirect=iptables"}},
 		"none.txt":      {"text", []string{"--redirect=none", "--nodeport-addresses=localhost", "--allow-external-ips=false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +90,7 @@ func TestPlan_rulesFollowFlags(t *testing.T) {
 	t.Parallel()
 	var got bytes.Buffer
 	require.NoError(t, planned(t, filepath.Join("testdata", "plan", "services.yaml"),
-		"--bind-address=192.0.2.2", "--proxy-port-range=20000-20099", "--mark=0x80", "--nodeport-addresses=all").writeNFT(&got))
+		"--bind-address=192.0.2.2", "--proxy-port-range=20000-20099", "--mark=0x80", "--nodeport-addresses=all").writeRules(redirectNFTables, &got))
 	for _, portal := range []string{
 		`portals { 10.96.0.53 . udp . 53 comment "default/dns:dns/UDP" : 192.0.2.2 . 20000 }`,
 		`portals { 192.0.2.2 . tcp . 30080 comment "shop/web:http/TCP" : 192.0.2.2 . 20001 }`,

@@ -12,7 +12,6 @@ import (
 
 	"github.com/userspace-proxy/userspace-proxy/config"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
-	"github.com/userspace-proxy/userspace-proxy/nftables"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -24,7 +23,8 @@ type plan struct {
 
 	counts    counts
 	redirects []service.Redirect
-	rules     nftables.Config
+	options   *options
+	listen    addresses
 }
 
 type planPort struct {
@@ -56,7 +56,7 @@ type planEndpoint struct {
 func newPlan(o *options, r redirection, resolved config.Resolution) *plan {
 	p := &plan{
 		Redirect: r.way, Ports: []planPort{}, Problems: status.ProblemsOf(resolved.Problems),
-		counts: countOf(resolved.Ports, func(portalAt) bool { return true }), rules: o.nftablesConfig(r.listen),
+		counts: countOf(resolved.Ports, func(portalAt) bool { return true }), options: o, listen: r.listen,
 	}
 	type place struct {
 		service.Family
@@ -111,11 +111,12 @@ func (p *plan) writeJSON(to io.Writer) error {
 
 var errNoRules = errors.New("--output: there are no rules with --redirect=none")
 
-func (p *plan) writeNFT(to io.Writer) error {
-	if p.Redirect == redirectNone {
+func (p *plan) writeRules(name string, to io.Writer) error {
+	kind, ok := p.options.rulesOf(name)
+	if p.Redirect == redirectNone || !ok {
 		return usage(errNoRules)
 	}
-	_, err := io.WriteString(to, nftables.Render(p.rules, p.redirects))
+	_, err := io.WriteString(to, kind.render(p.listen, p.redirects))
 	return err // the reader has gone
 }
 

@@ -14,20 +14,27 @@ import (
 
 	"github.com/userspace-proxy/userspace-proxy/internal/listenaddr"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
-	"github.com/userspace-proxy/userspace-proxy/nftables"
 	"github.com/userspace-proxy/userspace-proxy/proxy"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
 // redirection is how clients come from portals to listeners on this machine.
 type redirection struct {
-	way    string // redirectNFTables or redirectNone
-	listen map[service.Family]netip.Addr
+	way    string // redirectNFTables, redirectIPTables or redirectNone
+	listen addresses
 	rules  proxy.Rules // nil: listeners stand on the portals
+	watch  watcher     // nil: rules are not watched
 	mark   uint32
 }
 
-// way is --redirect with auto decided.
+// watcher looks after rules: iptables.Runner.
+type watcher interface {
+	// Watch calls damaged when somebody else has changed the rules, until ctx ends.
+	Watch(ctx context.Context, damaged func(error)) error
+}
+
+// way is --redirect as far as it can be told without trying: auto counts as the
+// first kind of rules that it would try.
 func (o *options) way() string {
 	if o.redirect == redirectAuto {
 		if runtime.GOOS != "linux" {
@@ -40,22 +47,12 @@ func (o *options) way() string {
 
 // ownAddresses are the listening addresses that the proxy makes itself: those
 // for which --bind-address gives no other.
-func (o *options) ownAddresses() map[service.Family]netip.Addr {
+func (o *options) ownAddresses() addresses {
 	own := listenaddr.Default()
 	for f := range o.meant.listen {
 		delete(own, f)
 	}
 	return own
-}
-
-// nftablesConfig is for listening on given addresses.
-func (o *options) nftablesConfig(listen map[service.Family]netip.Addr) nftables.Config {
-	return nftables.Config{
-		Listen:       listen,
-		SharedListen: len(o.meant.listen) > 0,
-		Ports:        nftables.PortRange(o.meant.ports),
-		Mark:         o.meant.mark,
-	}
 }
 
 // chooseRedirect finds out what works here, makes the listening addresses and
@@ -75,11 +72,11 @@ func (o *options) chooseRedirect(ctx context.Context, facts node.Facts, log logr
 	}
 	listen := listenaddr.Default()
 	maps.Copy(listen, o.meant.listen)
-	report, err := nftables.Probe(ctx, o.nftablesConfig(listen))
+	kind, here, others, err := o.chooseRules(ctx, listen)
 	if err != nil {
-		return redirection{}, fmt.Errorf("--redirect=%s: %w", o.redirect, noRedirect(err))
+		return redirection{}, fmt.Errorf("--redirect=%s: %w", o.redirect, err)
 	}
-	lacking := func(f service.Family, _ netip.Addr) bool { return !slices.Contains(report.Families, f) }
+	lacking := func(f service.Family, _ netip.Addr) bool { return !slices.Contains(here.families, f) }
 	own := o.ownAddresses()
 	maps.DeleteFunc(own, lacking)
 	maps.DeleteFunc(listen, lacking)
@@ -91,50 +88,84 @@ func (o *options) chooseRedirect(ctx context.Context, facts node.Facts, log logr
 		delete(listen, f)
 		log.Infof("%s is not served: %s", f, why)
 	}
-	for f, why := range report.Missing {
+	for f, why := range here.missing {
 		log.WithError(why).Infof("%s is not served", f)
 	}
 	if len(listen) == 0 {
 		return redirection{}, fmt.Errorf("--redirect=%s: rules and listening addresses work in no address family; use --redirect=none", o.redirect)
 	}
-	rules, err := nftables.New(o.nftablesConfig(listen))
+	rules, err := here.rules(listen)
 	if err != nil {
 		return redirection{}, fmt.Errorf("--redirect=%s: %w", o.redirect, err)
 	}
-	log.Infof("redirect: nftables (--redirect=%s; %s works here), listeners on %s", o.redirect, report.Version, inOrder(listen))
+	log.Infof("redirect: %s (--redirect=%s; %s works here%s), listeners on %s", kind.name, o.redirect, here.version, others, inOrder(listen))
+	watch, _ := rules.(watcher)
 	return redirection{
-		way: redirectNFTables, listen: listen, mark: o.meant.mark,
-		rules: &addressedRules{rules: rules, own: made.Listen},
+		way: kind.name, listen: listen, mark: o.meant.mark, watch: watch,
+		rules: &nodeRules{rules: rules, own: made.Listen, others: o.kindsBut(kind.name)},
 	}, nil
 }
 
-// addressedRules are rules that lead to addresses which the proxy made itself
-// and others may remove: a network manager that resets lo, say.
-type addressedRules struct {
-	rules proxy.Rules
-	own   map[service.Family]netip.Addr
+// chooseRules is the kind that --redirect names, or the first that works here;
+// and, to be told, why those before it do not.
+func (o *options) chooseRules(ctx context.Context, listen addresses) (kind ruleKind, here found, others string, err error) {
+	candidates := o.ruleKinds()
+	if k, ok := o.rulesOf(o.redirect); ok {
+		candidates = []ruleKind{k}
+	}
+	var errs []error
+	var all strings.Builder
+	for _, k := range candidates {
+		here, err := k.probe(ctx, listen)
+		if err == nil {
+			return k, here, others, nil
+		}
+		err = k.why(err)
+		errs = append(errs, err)
+		others += fmt.Sprintf("; %s does not: %v", k.name, err)
+		fmt.Fprintf(&all, "\n%s: %v", k.name, err)
+	}
+	if len(errs) == 1 {
+		return ruleKind{}, found{}, "", candidates[0].advise(errs[0])
+	}
+	return ruleKind{}, found{}, "", fmt.Errorf("no rules work here, use --redirect=none to do without%s", all.String())
 }
 
-// Sync makes sure of the addresses, then of the rules.
-func (r *addressedRules) Sync(ctx context.Context, redirects []service.Redirect) error {
+// kindsBut are the other kinds of rules.
+func (o *options) kindsBut(name string) []ruleKind {
+	return slices.DeleteFunc(o.ruleKinds(), func(k ruleKind) bool { return k.name == name })
+}
+
+// nodeRules are rules with what belongs to them on the node: they lead to
+// addresses which the proxy made itself and others may remove (a network
+// manager that resets lo, say), and no rules of another kind, left by a run
+// that is over, may lead elsewhere.
+type nodeRules struct {
+	rules  proxy.Rules
+	own    addresses
+	others []ruleKind // not cleaned up yet
+}
+
+// Sync makes sure of the addresses, then of the rules, then that there are no others.
+func (r *nodeRules) Sync(ctx context.Context, redirects []service.Redirect) error {
 	if _, err := listenaddr.Ensure(r.own); err != nil {
 		return err
 	}
-	return r.rules.Sync(ctx, redirects)
-}
-
-// noRedirect is why rules do not work, once where it is so in both families.
-func noRedirect(err error) error {
-	for _, one := range []error{nftables.ErrNoNFT, nftables.ErrNoRight, nftables.ErrUnsupported} {
-		if errors.Is(err, one) {
-			return one
-		}
+	if err := r.rules.Sync(ctx, redirects); err != nil {
+		return err
 	}
-	return fmt.Errorf("%w\nuse --redirect=none to do without rules", err)
+	for len(r.others) > 0 {
+		k := r.others[0]
+		if err := k.cleanup(ctx); err != nil && !errors.Is(err, k.absent) {
+			return fmt.Errorf("remove %s rules of an earlier run: %w", k.name, err)
+		}
+		r.others = r.others[1:]
+	}
+	return nil
 }
 
 // inOrder are the addresses of both families, IPv4 first.
-func inOrder(addrs map[service.Family]netip.Addr) string {
+func inOrder(addrs addresses) string {
 	var all []string
 	for _, f := range service.Families() {
 		if a, ok := addrs[f]; ok {

@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
+	"github.com/userspace-proxy/userspace-proxy/iptables"
+	"github.com/userspace-proxy/userspace-proxy/nftables"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -92,7 +94,9 @@ func TestWithoutRights(t *testing.T) {
 		},
 		"no right to change rules, auto": {
 			append(status, "--file", file), 1,
-			"--redirect=auto: no right to change rules: needs root or CAP_NET_ADMIN (ambient, for a user who is not root, so that nft inherits it), or use --redirect=none",
+			"--redirect=auto: no rules work here, use --redirect=none to do without\n" +
+				"userspace-proxy: nftables: " + nftables.ErrNoRight.Error() + "\n" +
+				"userspace-proxy: iptables: " + iptables.ErrNoRight.Error(),
 		},
 		"no right to clean up": {
 			[]string{"cleanup"}, 1,
@@ -122,15 +126,23 @@ func TestPlanNeedsNoRights(t *testing.T) {
 func TestNoNFT(t *testing.T) {
 	path := write(t, t.TempDir(), "services.yaml", aService)
 	t.Setenv("PATH", "")
-	for _, way := range []string{"auto", "nftables"} {
+	const noNFT = "nft not found in PATH: install nftables or use --redirect=none"
+	noIPTables := iptables.ErrNoIPTables.Error()
+	for way, says := range map[string]string{
+		"auto": "no rules work here, use --redirect=none to do without\n" +
+			"userspace-proxy: nftables: " + noNFT + "\nuserspace-proxy: iptables: iptables " + noIPTables,
+		"nftables": noNFT,
+		"iptables": "iptables " + noIPTables,
+	} {
 		code, _, stderr := run(t, "", "--log-level=error", "--file", path, "--redirect="+way,
 			"--healthz-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0")
 		assert.Equal(t, 1, code)
-		assert.Equal(t, lines("--redirect="+way+": nft not found in PATH: install nftables or use --redirect=none"), stderr)
+		assert.Equal(t, lines("--redirect="+way+": "+says), stderr)
 	}
 	code, stdout, stderr := run(t, "", "cleanup")
 	assert.Zero(t, code)
-	assert.Equal(t, "nft is not installed: rules that a run left while it was are not looked for\n", stderr)
+	assert.Equal(t, "nftables is not installed: rules that a run left while it was are not looked for\n"+
+		"iptables is not installed: rules that a run left while it was are not looked for\n", stderr)
 	assert.Equal(t, "no rules and no addresses of userspace-proxy are left\n", stdout)
 }
 

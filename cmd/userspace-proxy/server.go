@@ -97,6 +97,18 @@ func (s *server) wire(source config.Source, metrics prometheus.Registerer) error
 	return nil
 }
 
+// watchRules has rules restored that somebody else has changed, until ctx ends.
+func (s *server) watchRules(ctx context.Context) error {
+	if s.redirect.watch == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return s.redirect.watch.Watch(ctx, func(err error) {
+		s.log.WithError(err).Warn("rules are being restored")
+		s.proxier.Restore()
+	})
+}
+
 // nodeOptions say how to look at this machine.
 func (o *options) nodeOptions() node.Options {
 	return node.Options{

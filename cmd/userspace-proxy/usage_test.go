@@ -113,7 +113,7 @@ func TestBadUsage(t *testing.T) {
 				"--file: the path is empty",
 				`--nodeport-addresses: "192.0.2.1" is neither a range of addresses like 192.0.2.0/24 nor primary, localhost or all`,
 				`--nodeport-addresses: "eth0" is neither a range of addresses like 192.0.2.0/24 nor primary, localhost or all`,
-				`--redirect: must be auto, nftables or none, got "ipvs"`,
+				`--redirect: must be auto, nftables, iptables or none, got "ipvs"`,
 				`--bind-address: "here" is not an IP address`,
 				`--proxy-port-range: must be FIRST-LAST within 1-65535 like 10000-29999, got "9-1"`,
 				`--mark: must be a number from 1 to 0xffffffff, got "0"`,
@@ -142,8 +142,8 @@ func TestBadUsage(t *testing.T) {
 			[]string{"--bind-address: 203.0.113.77 is not an address of this node"},
 		},
 		"unknown form of a plan": {
-			[]string{"plan", "-f", path, "-o", "iptables"},
-			[]string{`--output: must be text, json or nft, got "iptables"`},
+			[]string{"plan", "-f", path, "-o", "ipvs"},
+			[]string{`--output: must be text, json, nft or iptables, got "ipvs"`},
 		},
 		"rules of a plan without rules": {
 			[]string{"plan", "-f", path, "-o", "nft", "--redirect=none"},

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/userspace-proxy/userspace-proxy/iptables"
+	"github.com/userspace-proxy/userspace-proxy/nftables"
+	"github.com/userspace-proxy/userspace-proxy/proxy"
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// ruleKind is one kind of rules that lead portals to listeners.
+type ruleKind struct {
+	name string // of --redirect
+	// probe finds out whether the rules work here, by making and removing some.
+	probe func(ctx context.Context, listen addresses) (found, error)
+	// render is the rules, for people and for whoever applies them by hand.
+	render func(listen addresses, redirects []service.Redirect) string
+	// cleanup removes what any version may have left, and nothing else.
+	cleanup func(context.Context) error
+	absent  error   // of probe and cleanup, where the program is not installed
+	plain   []error // of probe, that say all there is to say
+}
+
+// addresses are where listeners stand, by family.
+type addresses = map[service.Family]netip.Addr
+
+// found is what a probe found.
+type found struct {
+	version  string
+	families []service.Family
+	missing  map[service.Family]error // why rules do not work in the others
+	rules    func(listen addresses) (proxy.Rules, error)
+}
+
+// ruleKinds are those that there are, in the order in which auto tries them.
+func (o *options) ruleKinds() []ruleKind { return []ruleKind{o.nftables(), o.iptables()} }
+
+// rulesOf is the kind of that name. --redirect=auto and none have none.
+func (o *options) rulesOf(name string) (ruleKind, bool) {
+	for _, k := range o.ruleKinds() {
+		if k.name == name {
+			return k, true
+		}
+	}
+	return ruleKind{}, false
+}
+
+func (o *options) nftables() ruleKind {
+	c := func(listen addresses) nftables.Config {
+		return nftables.Config{
+			Listen: listen, SharedListen: len(o.meant.listen) > 0,
+			Ports: nftables.PortRange(o.meant.ports), Mark: o.meant.mark,
+		}
+	}
+	return ruleKind{
+		name: redirectNFTables,
+		probe: func(ctx context.Context, listen addresses) (found, error) {
+			r, err := nftables.Probe(ctx, c(listen))
+			if errors.Is(err, nftables.ErrNoNFT) {
+				err = nftables.ErrNoNFT
+			}
+			return found{
+				version: r.Version, families: r.Families, missing: r.Missing,
+				rules: func(listen addresses) (proxy.Rules, error) { return nftables.New(c(listen)) },
+			}, err
+		},
+		render: func(listen addresses, redirects []service.Redirect) string {
+			return nftables.Render(c(listen), redirects)
+		},
+		cleanup: nftables.Cleanup,
+		absent:  nftables.ErrNoNFT,
+		plain:   []error{nftables.ErrNoRight, nftables.ErrUnsupported},
+	}
+}
+
+func (o *options) iptables() ruleKind {
+	c := func(k iptables.Kind, listen addresses) iptables.Config {
+		return iptables.Config{
+			Kind: k, Listen: listen, SharedListen: len(o.meant.listen) > 0,
+			Ports: iptables.PortRange(o.meant.ports), Mark: o.meant.mark, CheckPeriod: o.syncPeriod,
+		}
+	}
+	return ruleKind{
+		name: redirectIPTables,
+		probe: func(ctx context.Context, listen addresses) (found, error) {
+			r, err := iptables.Probe(ctx, c(iptables.System, listen))
+			if errors.Is(err, iptables.ErrNoIPTables) {
+				err = fmt.Errorf("iptables %w", iptables.ErrNoIPTables) // once, not for each family and command
+			}
+			return found{
+				version: r.Version, families: r.Families, missing: r.Missing,
+				rules: func(listen addresses) (proxy.Rules, error) { return iptables.New(c(r.Kind, listen)) },
+			}, err
+		},
+		render: func(listen addresses, redirects []service.Redirect) string {
+			var all string
+			for _, f := range service.Families() {
+				all += iptables.Render(c(iptables.System, listen), f, redirects)
+			}
+			return all
+		},
+		cleanup: iptables.Cleanup,
+		absent:  iptables.ErrNoIPTables,
+		plain:   []error{iptables.ErrNoRight, iptables.ErrUnsupported},
+	}
+}
+
+// why is the reason for which a kind does not work, once where it is the same
+// in both families.
+func (k ruleKind) why(err error) error {
+	for _, one := range k.plain {
+		if errors.Is(err, one) {
+			return one
+		}
+	}
+	return err
+}
+
+// advise adds what to do to an error that does not say.
+func (k ruleKind) advise(err error) error {
+	for _, one := range append(k.plain, k.absent) {
+		if errors.Is(err, one) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w\nuse --redirect=none to do without rules", err)
+}
