@@ -178,8 +178,10 @@ func (h *Host) prefixes(length prefixLengths) []string {
 	return s
 }
 
-// prepare brings lo up and sets what a host of a cluster has set. Duplicate
-// address detection is off: it would keep an address unusable for a second.
+// prepare brings lo up and sets what a host of a cluster has set. Two things are
+// off that would make tests wait: duplicate address detection, which keeps an
+// address unusable for a second, and the limits of ICMP errors, which leave all
+// but some datagrams to closed ports without an answer.
 func (h *Host) prepare() error {
 	settings := [][2]string{
 		{"net/ipv4/ip_forward", "1"},
@@ -187,6 +189,8 @@ func (h *Host) prepare() error {
 		{"net/ipv6/conf/default/forwarding", "1"},
 		{"net/ipv6/conf/all/accept_dad", "0"},
 		{"net/ipv6/conf/default/accept_dad", "0"},
+		{"net/ipv4/icmp_ratemask", "0"},   // the types that are limited, as bits: none
+		{"net/ipv6/icmp/ratemask", "127"}, // as a list, which cannot be empty; 127 is no error
 		{"net/ipv4/conf/all/rp_filter", "2"},
 		{"net/ipv4/conf/default/rp_filter", "2"},
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"net"
 	"os"
+	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -110,6 +112,34 @@ func TestServerClosesItsConnectionsAndFreesItsPort(t *testing.T) {
 	body, err := bed.Client.Get(t.Context(), "http://10.10.2.2:8080/")
 	require.NoError(t, err)
 	assert.Equal(t, "web-1\n", body)
+}
+
+// TestClosedPortRefusesThoughOthersFork: a child between fork and exec has the sockets
+// of its parent.
+func TestClosedPortRefusesThoughOthersFork(t *testing.T) {
+	t.Parallel()
+	bed := nettest.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var forks sync.WaitGroup
+	defer forks.Wait()
+	defer cancel()
+	for range 4 {
+		forks.Go(func() {
+			for ctx.Err() == nil {
+				assert.NoError(t, exec.Command("true").Run())
+			}
+		})
+	}
+	for _, f := range service.Families() {
+		for range 50 {
+			s := bed.Back.ServeTCP(t, net.JoinHostPort(bed.Back.Addr(f).String(), "80"), nettest.Echo)
+			s.Close()
+			require.True(t, bed.Client.AssertRefused(t, "tcp", s.Addr.String()))
+			s = bed.Back.ServeUDP(t, net.JoinHostPort(bed.Back.Addr(f).String(), "0"), nettest.Mirror)
+			s.Close()
+			require.True(t, bed.Client.AssertRefused(t, "udp", s.Addr.String()))
+		}
+	}
 }
 
 func TestDo(t *testing.T) {

@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // Server is a running server of a test. It ends with the test, or before by
@@ -18,12 +20,19 @@ import (
 type Server struct {
 	Addr netip.AddrPort
 
-	socket io.Closer
+	socket listening
+	http   *http.Server // nil: not one
 	wg     sync.WaitGroup
 	mu     sync.Mutex
 	closed bool
 	conns  map[net.Conn]struct{}
 	taken  int
+}
+
+// listening is a socket, as a server has it open.
+type listening interface {
+	io.Closer
+	syscall.Conn
 }
 
 // ServeTCP accepts connections at an address of the host ("10.10.2.2:80") and
@@ -32,7 +41,7 @@ func (h *Host) ServeTCP(t testing.TB, address string, handle func(*net.TCPConn))
 	t.Helper()
 	l, err := h.Listen("tcp", address)
 	require.NoError(t, err, "serving TCP on %s", h.Name)
-	s := &Server{Addr: addrPort(l.Addr()), socket: l, conns: make(map[net.Conn]struct{})}
+	s := &Server{Addr: addrPort(l.Addr()), socket: l.(*net.TCPListener), conns: make(map[net.Conn]struct{})}
 	t.Cleanup(s.Close)
 	s.wg.Go(func() { s.accept(l, handle) })
 	return s
@@ -95,12 +104,38 @@ func (s *Server) Open() int {
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
+	s.deafen()
 	_ = s.socket.Close()
+	if s.http != nil {
+		_ = s.http.Close()
+	}
 	for c := range s.conns {
 		_ = c.Close()
 	}
 	s.mu.Unlock()
 	s.wg.Wait()
+}
+
+// deafen makes a listening socket take nothing more, before it is closed: a
+// child of this process that is between fork and exec has it too, and it would
+// listen on there until the child executes. A TCP listener ends by shutdown; a
+// UDP socket that is connected, here to itself, hears nobody else.
+func (s *Server) deafen() {
+	raw, err := s.socket.SyscallConn()
+	if err != nil {
+		return // closed already
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if _, udp := s.socket.(*net.UDPConn); !udp {
+			_ = unix.Shutdown(int(fd), unix.SHUT_RD)
+			return
+		}
+		var self unix.Sockaddr = &unix.SockaddrInet6{Port: int(s.Addr.Port()), Addr: s.Addr.Addr().As16()}
+		if s.Addr.Addr().Is4() {
+			self = &unix.SockaddrInet4{Port: int(s.Addr.Port()), Addr: s.Addr.Addr().As4()}
+		}
+		_ = unix.Connect(int(fd), self)
+	})
 }
 
 // Echo sends back what comes, and closes its side when the client has closed
@@ -136,7 +171,7 @@ func (h *Host) ServeHandler(t testing.TB, address string, handler http.Handler) 
 	l, err := h.Listen("tcp", address)
 	require.NoError(t, err, "serving HTTP on %s", h.Name)
 	srv := &http.Server{Handler: handler, ReadHeaderTimeout: Patience}
-	s := &Server{Addr: addrPort(l.Addr()), socket: srv}
+	s := &Server{Addr: addrPort(l.Addr()), socket: l.(*net.TCPListener), http: srv}
 	t.Cleanup(s.Close)
 	s.wg.Go(func() { _ = srv.Serve(l) })
 	return s
@@ -148,7 +183,7 @@ func (h *Host) ServeUDP(t testing.TB, address string, reply func([]byte) ([]byte
 	t.Helper()
 	c, err := h.ListenPacket("udp", address)
 	require.NoError(t, err, "serving UDP on %s", h.Name)
-	s := &Server{Addr: addrPort(c.LocalAddr()), socket: c}
+	s := &Server{Addr: addrPort(c.LocalAddr()), socket: c.(*net.UDPConn)}
 	t.Cleanup(s.Close)
 	s.wg.Go(func() { s.answer(c, reply) })
 	return s
