@@ -22,6 +22,7 @@ func machineFacts(binary string) []report.Fact {
 		{Name: "processor", Value: fmt.Sprintf("%s, %d cores for client, proxy and server together", processor(), runtime.NumCPU())},
 		{Name: "kernel", Value: kernel()},
 		{Name: "userspace-proxy", Value: said(binary, "version")},
+		{Name: "repository", Value: "commit " + said("git", "describe", "--always", "--dirty")},
 		{Name: "HAProxy", Value: said("haproxy", "-v")},
 		{Name: "nginx", Value: said("nginx", "-v")},
 	}

@@ -60,6 +60,7 @@ type options struct {
 	duration time.Duration
 	binary   string
 	document string
+	syscalls bool
 	rows     []row
 	paths    []*path
 	partial  bool // not all rows or paths
@@ -73,6 +74,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.DurationVar(&o.duration, "duration", 2*time.Second, "let each measurement take this long")
 	flags.StringVar(&o.binary, "binary", "bin/userspace-proxy", "measure this userspace-proxy")
 	flags.StringVar(&o.document, "doc", "", "write what was measured into this file too, between its markers (when everything was measured)")
+	flags.BoolVar(&o.syscalls, "syscalls", false, "count the proxies' system calls too, once for each row, with perf (Debian's linux-perf)")
 	only := flags.String("only", "", "comma-separated `rows` to measure, or how their names begin: "+strings.Join(keys(allRows()), ", "))
 	through := flags.String("paths", "", "comma-separated `paths` to measure: "+strings.Join(pathKeys(allPaths("")), ", "))
 	if err := flags.Parse(args); err != nil {
@@ -160,7 +162,7 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
 	if before.busy() {
 		fmt.Fprintf(stderr, "the load average is %s: others are at work on this machine, so the figures will say little\n", before.load)
 	}
-	s := session{options: o, bed: b, dir: dir, progress: stderr}
+	s := session{options: o, bed: b, dir: dir, progress: stderr, calls: make(map[string]string)}
 	if err := s.measureAll(ctx); err != nil {
 		return err
 	}
@@ -182,6 +184,9 @@ func check(o options) error {
 		return errors.New("it lays out network namespaces and needs root")
 	}
 	programs := []string{"nft", o.binary}
+	if o.syscalls {
+		programs = append(programs, "perf")
+	}
 	for _, p := range o.paths {
 		if p.key == haproxyKey || p.key == nginxKey {
 			programs = append(programs, p.key)
@@ -189,7 +194,7 @@ func check(o options) error {
 	}
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("%w (make bench builds and installs what is missing, on Debian)", err)
+			return fmt.Errorf("%w (on Debian, make bench builds and installs what is missing; perf is in linux-perf)", err)
 		}
 	}
 	return nil

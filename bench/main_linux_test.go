@@ -140,3 +140,16 @@ func TestBeLoad(t *testing.T) {
 	assert.Error(t, beLoad(strings.NewReader("{}\n"), io.Discard))
 	assert.Error(t, beLoad(strings.NewReader(""), io.Discard))
 }
+
+func TestParseCalls(t *testing.T) {
+	t.Parallel()
+	const table = `200,,syscalls:sys_enter_write,1,100.00,,
+<not counted>,,syscalls:sys_enter_open,0,100.00,,
+201,,syscalls:sys_enter_read,1,100.00,,
+0,,syscalls:sys_enter_close,1,100.00,,
+
+Events disabled
+`
+	assert.Equal(t, "4.01 (read 2.01, write 2.00)", inWords(parseCalls(table, 100)))
+	assert.Equal(t, "0.00 ()", inWords(parseCalls("", 100)))
+}

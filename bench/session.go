@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/userspace-proxy/userspace-proxy/bench/bed"
+	"github.com/userspace-proxy/userspace-proxy/bench/load"
 	"github.com/userspace-proxy/userspace-proxy/bench/report"
 )
 
@@ -20,6 +21,7 @@ type session struct {
 	progress io.Writer
 
 	samples  []map[string][]report.Sample // by row and path
+	calls    map[string]string            // what is said of system calls, by the row's key
 	failures []report.Fact                // measurements that came to nothing
 }
 
@@ -45,8 +47,45 @@ func (s *session) measureAll(ctx context.Context) error {
 				return err
 			}
 		}
+		if s.syscalls {
+			s.countCalls(ctx, i)
+		}
 	}
-	return nil
+	return ctx.Err()
+}
+
+// countCalls adds the system calls of all proxies to a row's notes.
+func (s *session) countCalls(ctx context.Context, i int) {
+	r := &s.rows[i]
+	if r.mode == load.Idle {
+		return
+	}
+	unit := "operation"
+	if r.mode == load.Bulk {
+		unit = "million bytes"
+	}
+	note := "System calls for each " + unit + ", by perf:"
+	for _, p := range s.paths {
+		if p.process == nil || r.udp() && !p.udp {
+			continue
+		}
+		counts, err := countCalls(ctx, s.bed, r, p, s.duration)
+		if err != nil {
+			s.fail(r, p, "system calls", err)
+			continue
+		}
+		words := inWords(counts)
+		fmt.Fprintf(s.progress, "%-14s system calls  %-25s  %s\n", r.key, p.name, words)
+		note += fmt.Sprintf("\n- %s: %s", p.name, words)
+	}
+	s.calls[r.key] = note
+}
+
+// fail keeps for the report what could not be measured.
+func (s *session) fail(r *row, p *path, what string, err error) {
+	fmt.Fprintf(s.progress, "%s, %s, %s: failed: %v\n", r.key, p.name, what, err)
+	why, _, _ := strings.Cut(err.Error(), "\n")
+	s.failures = append(s.failures, report.Fact{Name: "FAILED", Value: fmt.Sprintf("%s, %s, %s: %s", r.key, p.name, what, why)})
 }
 
 func (s *session) killAll() {
@@ -73,9 +112,8 @@ func (s *session) round(ctx context.Context, i, round int) error {
 			return ctx.Err()
 		}
 		if err != nil {
-			fmt.Fprintf(s.progress, "failed: %v\n", err)
-			why, _, _ := strings.Cut(err.Error(), "\n")
-			s.failures = append(s.failures, report.Fact{Name: "FAILED", Value: fmt.Sprintf("%s, %s, round %d: %s", r.key, p.name, round+1, why)})
+			fmt.Fprintln(s.progress)
+			s.fail(r, p, fmt.Sprintf("round %d", round+1), err)
 			if err := p.revive(ctx, s.bed, s.dir); err != nil {
 				return err
 			}
@@ -123,7 +161,7 @@ func (s *session) report() *report.Report {
 	}
 	for i := range s.rows {
 		from := &s.rows[i]
-		row := report.Row{Title: from.title, Note: from.note, Columns: from.columns, Samples: s.samples[i]}
+		row := report.Row{Title: from.title, Note: from.note, After: s.calls[from.key], Columns: from.columns, Samples: s.samples[i]}
 		for _, t := range from.targets {
 			peers := make([]string, 0, len(t.Peers))
 			for _, key := range t.Peers {

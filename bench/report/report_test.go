@@ -111,7 +111,7 @@ func TestMarkdown(t *testing.T) {
 		Facts: []Fact{{"processor", "a fast one"}, {"date", "2026-11-30"}},
 		Rows: []Row{
 			{
-				Title: "Ping-pong", Note: "Back and forth.", Columns: []Metric{Rate, P99, CPU, Errors},
+				Title: "Ping-pong", Note: "Back and forth.", After: "And again.", Columns: []Metric{Rate, P99, CPU, Errors},
 				Targets: []Target{{Rate, true, []string{"HAProxy", "nginx"}, 1.05}, {CPU, false, []string{"HAProxy"}, 1}, {P99, false, nil, 10}},
 				Samples: map[string][]Sample{
 					"kernel":  {{Rate: 145000, P99: 300, Errors: 0}},

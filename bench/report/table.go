@@ -10,7 +10,8 @@ import (
 // Row is one kind of work, and what each path made of it.
 type Row struct {
 	Title   string
-	Note    string // a sentence under the title, if there is anything to say
+	Note    string // what is said before the table, if anything
+	After   string // and after it
 	Columns []Metric
 	Targets []Target
 	Samples map[string][]Sample // by path
@@ -63,6 +64,9 @@ func (r *Report) Markdown() string {
 			fmt.Fprintf(&b, "%s\n\n", row.Note)
 		}
 		b.WriteString(grid(r.lines(row), 1))
+		if row.After != "" {
+			fmt.Fprintf(&b, "\n%s\n", row.After)
+		}
 	}
 	targets := [][]string{{"work", "target for " + r.Ours, "measured", ""}}
 	for i := range r.Rows {
