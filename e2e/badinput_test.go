@@ -144,7 +144,7 @@ func requireProblem(t *testing.T, p *proxy, says ...string) {
 // TestTwoServicesOnOneAddressAndPort: the elder is served, the other reported.
 func TestTwoServicesOnOneAddressAndPort(t *testing.T) {
 	t.Parallel()
-	bothRedirects(t, func(t *testing.T, bed *nettest.Bed, redirect string) {
+	eachWay(t, func(t *testing.T, bed *nettest.Bed, lead way) {
 		tcp := serveNamed(t, bed.Back, "tcp", 8080, "a", "b")
 		one := object{name: "one", clusterIPs: []string{"10.96.0.10"}, ports: []port{{"http", service.TCP, 80, 0}},
 			endpoints: map[string][]string{"http": tcp[:1]}}
@@ -152,7 +152,7 @@ func TestTwoServicesOnOneAddressAndPort(t *testing.T) {
 		two.name = "two"
 		two.ports = []port{{"http", service.TCP, 80, 0}, {"other", service.TCP, 81, 0}}
 		two.endpoints = map[string][]string{"http": tcp[2:3], "other": tcp[2:3]}
-		p := start(t, bed.Node, manifest(one, two), redirect)
+		p := lead.start(t, bed.Node, manifest(one, two))
 		requireAnswers(t, bed.Client, target{"tcp", "10.96.0.10:80"}, "a")
 		requireAnswers(t, bed.Client, target{"tcp", "10.96.0.10:81"}, "b") // its other port is served
 		requireProblem(t, p, "default/two", "default/one", "10.96.0.10:80")
@@ -167,11 +167,11 @@ func TestTwoServicesOnOneAddressAndPort(t *testing.T) {
 // portals are served, the port is a problem.
 func TestNodePortTakenByADaemon(t *testing.T) {
 	t.Parallel()
-	bothRedirects(t, func(t *testing.T, bed *nettest.Bed, redirect string) {
+	eachWay(t, func(t *testing.T, bed *nettest.Bed, lead way) {
 		primary := bed.Node.Addr(service.IPv4)
 		bed.Node.ServeTCP(t, netip.AddrPortFrom(primary, 30080).String(), nettest.Banner("daemon"))
 		tcp := serveNamed(t, bed.Back, "tcp", 8080, "a")
-		p := start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp})), redirect)
+		p := lead.start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp})))
 		requireAnswers(t, bed.Client, target{"tcp", "10.96.0.10:80"}, "a")
 		requireAnswers(t, bed.Client, target{"tcp", "10.10.2.1:30080"}, "daemon")
 		requireProblem(t, p, "default/web", "30080")
@@ -198,9 +198,9 @@ func TestStatusPortTaken(t *testing.T) {
 // fault is told with its line; a good file ends it.
 func TestCase38_BadFileWhileRunning(t *testing.T) {
 	t.Parallel()
-	bothRedirects(t, func(t *testing.T, bed *nettest.Bed, redirect string) {
+	eachWay(t, func(t *testing.T, bed *nettest.Bed, lead way) {
 		tcp := serveNamed(t, bed.Back, "tcp", 8080, "a", "b")
-		p := start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp[:2]})), redirect)
+		p := lead.start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp[:2]})))
 		to := target{"tcp", "10.96.0.10:80"}
 		requireAnswers(t, bed.Client, to, "a")
 

@@ -37,25 +37,6 @@ func changingTargets() []target {
 	return all
 }
 
-// bothRedirects runs a test with rules, and without them with the Service
-// addresses on the node itself.
-func bothRedirects(t *testing.T, test func(t *testing.T, bed *nettest.Bed, redirect string)) {
-	t.Helper()
-	for _, redirect := range []string{"nftables", "none"} {
-		t.Run(redirect, func(t *testing.T) {
-			t.Parallel()
-			nettest.Need(t, "nft", "ip")
-			bed := nettest.New(t)
-			if redirect == "none" {
-				for _, a := range []string{"10.96.0.10", "10.96.0.20", "fd96::10", "fd96::20"} {
-					bed.Node.Output(t, "ip", "addr", "add", a, "dev", "lo")
-				}
-			}
-			test(t, bed, "--redirect="+redirect)
-		})
-	}
-}
-
 // requireAnswers waits until the servers that answer from a host are these,
 // and no others.
 func requireAnswers(t *testing.T, from *nettest.Host, to target, want ...string) {
@@ -74,7 +55,7 @@ func requireAnswers(t *testing.T, from *nettest.Host, to target, want ...string)
 
 func TestEndpointsComeAndGo(t *testing.T) {
 	t.Parallel()
-	bothRedirects(t, func(t *testing.T, bed *nettest.Bed, redirect string) {
+	eachWay(t, func(t *testing.T, bed *nettest.Bed, lead way) {
 		tcp := serveNamed(t, bed.Back, "tcp", 8080, "a", "b", "c") // two addresses each: IPv4, IPv6
 		udp := serveNamed(t, bed.Back, "udp", 8080, "a", "b", "c")
 		with := func(i, j int) string {
@@ -90,7 +71,7 @@ func TestEndpointsComeAndGo(t *testing.T) {
 			}
 		}
 
-		p := start(t, bed.Node, with(0, 1), redirect)
+		p := lead.start(t, bed.Node, with(0, 1))
 		expect("a")
 		p.write(t, with(0, 2)) // one added
 		expect("a", "b")
@@ -115,9 +96,9 @@ func TestEndpointsComeAndGo(t *testing.T) {
 
 func TestConnectionOutlivesItsEndpointAndItsService(t *testing.T) {
 	t.Parallel()
-	bothRedirects(t, func(t *testing.T, bed *nettest.Bed, redirect string) {
+	eachWay(t, func(t *testing.T, bed *nettest.Bed, lead way) {
 		tcp := serveNamed(t, bed.Back, "tcp", 8080, "a", "b")
-		p := start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp[:2]})), redirect)
+		p := lead.start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp[:2]})))
 		to := target{"tcp", "10.96.0.10:80"}
 		requireAnswers(t, bed.Client, to, "a")
 
@@ -151,7 +132,7 @@ func TestConnectionOutlivesItsEndpointAndItsService(t *testing.T) {
 
 func TestServicesComeAndGo(t *testing.T) {
 	t.Parallel()
-	bothRedirects(t, func(t *testing.T, bed *nettest.Bed, redirect string) {
+	eachWay(t, func(t *testing.T, bed *nettest.Bed, lead way) {
 		tcp := serveNamed(t, bed.Back, "tcp", 8080, "a", "b")
 		first := object{name: "first", clusterIPs: []string{"10.96.0.10", "fd96::10"},
 			ports: []port{{"stream", service.TCP, 80, 0}}, endpoints: map[string][]string{"stream": tcp[:2]}}
@@ -160,7 +141,7 @@ func TestServicesComeAndGo(t *testing.T) {
 		moved := second
 		moved.ports = []port{{"stream", service.TCP, 8080, 30081}}
 
-		p := start(t, bed.Node, manifest(first), redirect)
+		p := lead.start(t, bed.Node, manifest(first))
 		each := func(test func(from *nettest.Host)) {
 			for _, from := range []*nettest.Host{bed.Client, bed.Pod, bed.Node} {
 				test(from)
@@ -218,11 +199,11 @@ func requireNoAnswer(t *testing.T, from *nettest.Host, address string) {
 // until the endpoint goes.
 func TestAffinity(t *testing.T) {
 	t.Parallel()
-	bothRedirects(t, func(t *testing.T, bed *nettest.Bed, redirect string) {
+	eachWay(t, func(t *testing.T, bed *nettest.Bed, lead way) {
 		tcp := serveNamed(t, bed.Back, "tcp", 8080, "a", "b", "c")
 		o := changing(map[string][]string{"stream": tcp})
 		o.affinity = true
-		p := start(t, bed.Node, manifest(o), redirect)
+		p := lead.start(t, bed.Node, manifest(o))
 		var first []string
 		eventually(t, func() bool {
 			var err error

@@ -3,16 +3,12 @@ package e2e
 import (
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
 	"github.com/userspace-proxy/userspace-proxy/service"
@@ -40,37 +36,6 @@ func TestMatrix(t *testing.T) {
 	fmt.Printf("\n%s\n", &table)
 }
 
-// way is one of the ways by which clients are led to the proxy.
-type way struct {
-	name     string
-	redirect string   // --redirect
-	env      []string // for iptables: a PATH on which it is of one kind
-}
-
-func ways(t *testing.T) []way {
-	t.Helper()
-	return []way{
-		{"nftables", "nftables", nil},
-		{"iptables-nft", "iptables", iptablesOf(t, "nft")},
-		{"iptables-legacy", "iptables", iptablesOf(t, "legacy")},
-		{"none", "none", nil},
-	}
-}
-
-// iptablesOf is a PATH on which iptables and its companions are of one kind.
-func iptablesOf(t *testing.T, kind string) []string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, command := range []string{"iptables", "ip6tables"} {
-		for _, suffix := range []string{"", "-save", "-restore"} {
-			program, err := exec.LookPath(command + "-" + kind + suffix)
-			require.NoError(t, err)
-			require.NoError(t, os.Symlink(program, filepath.Join(dir, command+suffix)))
-		}
-	}
-	return []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
-}
-
 // matrixPortal is one address of the Service in each family and the port there.
 type matrixPortal struct {
 	kind  service.PortalKind
@@ -88,7 +53,6 @@ func matrixPortals() []matrixPortal {
 
 // matrix fills the rows of one kind of redirect.
 func matrix(t *testing.T, w *tabwriter.Writer, lead way) {
-	redirect := lead.redirect
 	bed := nettest.New(t)
 	o := object{
 		name: "web",
@@ -103,13 +67,13 @@ func matrix(t *testing.T, w *tabwriter.Writer, lead way) {
 		o.clusterIPs = append(o.clusterIPs, matrixPortals()[0].addrs[f])
 		o.externalIPs = append(o.externalIPs, matrixPortals()[1].addrs[f])
 	}
-	if redirect == "none" {
+	if lead.redirect == "none" {
 		// Without rules a Service has the addresses that the node has.
 		for _, a := range slices.Concat(o.clusterIPs, o.externalIPs) {
 			bed.Node.Output(t, "ip", "addr", "add", a, "dev", "lo")
 		}
 	}
-	startWith(t, bed.Node, lead.env, manifest(o), "--redirect="+redirect)
+	lead.start(t, bed.Node, manifest(o))
 
 	for _, f := range service.Families() {
 		for _, from := range []*nettest.Host{bed.Client, bed.Pod, bed.Node} {

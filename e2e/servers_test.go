@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,17 +19,20 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
-// daemon runs a server on a host until the test ends.
+// daemon runs a server on a host until the test ends, and then ends it as a
+// supervisor does: one with processes of its own ends those.
 func daemon(t *testing.T, host *nettest.Host, name string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var out output
 	cmd := host.Command(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = patience
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		cancel()
-		_ = cmd.Wait() // killed
+		_ = cmd.Wait() // ended by a signal
 		if t.Failed() {
 			t.Logf("%s on %s:\n%s", name, host.Name, &out)
 		}
@@ -50,7 +54,7 @@ func requirePort(t *testing.T, host *nettest.Host, address string) {
 func TestNginxAndCurl(t *testing.T) {
 	t.Parallel()
 	nettest.Need(t, "nginx", "curl")
-	bothRedirects(t, func(t *testing.T, bed *nettest.Bed, redirect string) {
+	eachWay(t, func(t *testing.T, bed *nettest.Bed, lead way) {
 		dir := t.TempDir()
 		large := bytes.Repeat([]byte("0123456789abcdef"), 1<<20) // 16 MB
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "large"), large, 0o644))
@@ -77,7 +81,7 @@ http {
 			requirePort(t, bed.Back, fmt.Sprintf("%s:8080", v4))
 			endpoints = append(endpoints, fmt.Sprintf("%s:8080", v4), fmt.Sprintf("[%s]:8080", v6))
 		}
-		start(t, bed.Node, manifest(changing(map[string][]string{"stream": endpoints})), redirect)
+		lead.start(t, bed.Node, manifest(changing(map[string][]string{"stream": endpoints})))
 		requirePort(t, bed.Client, "10.96.0.10:80")
 
 		for _, from := range []*nettest.Host{bed.Client, bed.Pod, bed.Node} {
@@ -100,7 +104,7 @@ http {
 func TestRedisAndItsBenchmark(t *testing.T) {
 	t.Parallel()
 	nettest.Need(t, "redis-server", "redis-cli", "redis-benchmark")
-	bothRedirects(t, func(t *testing.T, bed *nettest.Bed, redirect string) {
+	eachWay(t, func(t *testing.T, bed *nettest.Bed, lead way) {
 		v4, v6 := bed.Back.Addr(service.IPv4).String(), bed.Back.Addr(service.IPv6).String()
 		daemon(t, bed.Back, "redis-server", "--port", "6379", "--bind", v4, v6, "--protected-mode", "no",
 			"--save", "", "--appendonly", "no", "--dir", t.TempDir())
@@ -108,7 +112,7 @@ func TestRedisAndItsBenchmark(t *testing.T) {
 		o := object{name: "redis", clusterIPs: []string{"10.96.0.20", "fd96::20"},
 			ports:     []port{{"redis", service.TCP, 6379, 0}},
 			endpoints: map[string][]string{"redis": {v4 + ":6379", "[" + v6 + "]:6379"}}}
-		start(t, bed.Node, manifest(o), redirect)
+		lead.start(t, bed.Node, manifest(o))
 		requirePort(t, bed.Client, "10.96.0.20:6379")
 
 		for _, from := range []*nettest.Host{bed.Client, bed.Pod, bed.Node} {
@@ -135,7 +139,7 @@ func TestRedisAndItsBenchmark(t *testing.T) {
 func TestDNSOnOnePortNumber(t *testing.T) {
 	t.Parallel()
 	nettest.Need(t, "dnsmasq", "dig")
-	bothRedirects(t, func(t *testing.T, bed *nettest.Bed, redirect string) {
+	eachWay(t, func(t *testing.T, bed *nettest.Bed, lead way) {
 		o := object{name: "dns", clusterIPs: []string{"10.96.0.10", "fd96::10"},
 			ports:     []port{{"dns", service.UDP, 53, 0}, {"dns-tcp", service.TCP, 53, 0}},
 			endpoints: map[string][]string{}}
@@ -150,7 +154,7 @@ func TestDNSOnOnePortNumber(t *testing.T) {
 				o.endpoints[p.name] = append(o.endpoints[p.name], v4+":53", "["+v6+"]:53")
 			}
 		}
-		start(t, bed.Node, manifest(o), redirect)
+		lead.start(t, bed.Node, manifest(o))
 		requirePort(t, bed.Client, "10.96.0.10:53")
 
 		for _, from := range []*nettest.Host{bed.Client, bed.Pod, bed.Node} {

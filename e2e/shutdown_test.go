@@ -16,10 +16,10 @@ import (
 
 // connected starts a proxy with one endpoint and opens a connection through it
 // that has carried its banner.
-func connected(t *testing.T, bed *nettest.Bed, flags ...string) (*proxy, net.Conn) {
+func connected(t *testing.T, bed *nettest.Bed, lead way, flags ...string) (*proxy, net.Conn) {
 	t.Helper()
 	tcp := serveNamed(t, bed.Back, "tcp", 8080, "a")
-	p := start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp})), flags...)
+	p := lead.start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp})), flags...)
 	requireAnswers(t, bed.Client, target{"tcp", "10.96.0.10:80"}, "a")
 	c, err := bed.Client.Dial(t.Context(), "tcp", "10.96.0.10:80")
 	require.NoError(t, err)
@@ -41,8 +41,8 @@ func requireEcho(t *testing.T, c net.Conn, send, want string) {
 
 func TestSIGTERMWaitsForConnections(t *testing.T) {
 	t.Parallel()
-	bothRedirects(t, func(t *testing.T, bed *nettest.Bed, redirect string) {
-		p, c := connected(t, bed, redirect, "--drain-timeout=1h")
+	eachWay(t, func(t *testing.T, bed *nettest.Bed, lead way) {
+		p, c := connected(t, bed, lead, "--drain-timeout=1h")
 		p.signal(t, syscall.SIGTERM)
 		for range 10 {
 			requireEcho(t, c, "still here", "still here")
@@ -56,8 +56,8 @@ func TestSIGTERMWaitsForConnections(t *testing.T) {
 
 func TestSIGTERMEndsAtDrainTimeout(t *testing.T) {
 	t.Parallel()
-	bothRedirects(t, func(t *testing.T, bed *nettest.Bed, redirect string) {
-		p, c := connected(t, bed, redirect, "--drain-timeout=500ms")
+	eachWay(t, func(t *testing.T, bed *nettest.Bed, lead way) {
+		p, c := connected(t, bed, lead, "--drain-timeout=500ms")
 		p.signal(t, syscall.SIGTERM)
 		assert.Zero(t, p.exitCode(t))
 		_, err := c.Read(make([]byte, 1))
@@ -67,8 +67,8 @@ func TestSIGTERMEndsAtDrainTimeout(t *testing.T) {
 
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
-	bothRedirects(t, func(t *testing.T, bed *nettest.Bed, redirect string) {
-		p, c := connected(t, bed, redirect, "--drain-timeout=1h")
+	eachWay(t, func(t *testing.T, bed *nettest.Bed, lead way) {
+		p, c := connected(t, bed, lead, "--drain-timeout=1h")
 		p.signal(t, syscall.SIGINT)
 		eventually(t, func() bool { return strings.Contains(p.output.String(), "stopping") }, saying("the proxy to say that it stops"))
 		requireEcho(t, c, "still here", "still here")
@@ -85,7 +85,7 @@ func TestStopLeavesNothingWithoutRules(t *testing.T) {
 	bed := nettest.New(t)
 	bed.Node.Output(t, "ip", "addr", "add", "10.96.0.10", "dev", "lo")
 	rules, addrs := ruleset(t, bed.Node), addressesOf(t, bed.Node)
-	p, c := connected(t, bed, "--redirect=none")
+	p, c := connected(t, bed, way{redirect: "none"})
 	require.NoError(t, c.Close())
 	assert.Equal(t, rules, ruleset(t, bed.Node))
 	assert.Equal(t, addrs, addressesOf(t, bed.Node))

@@ -5,7 +5,7 @@
 # root, it is named and the exit code is 1.
 set -euo pipefail
 
-# A program, or the path of a file, and the package that has it.
+# A program, or a pattern of a file's path, and the package that has it.
 case ${1:-tests} in
 tests)
   what="The tests"
@@ -23,6 +23,8 @@ tests)
     redis-server:redis-server
     redis-benchmark:redis-tools
     dnsmasq:dnsmasq-base
+    '/usr/lib/postgresql/*/bin/pgbench:postgresql'
+    iperf3:iperf3
     nc:netcat-openbsd
     setpriv:util-linux
     nsenter:util-linux
@@ -49,7 +51,7 @@ missing_programs=()
 missing_packages=()
 for w in "${wanted[@]}"; do
   case $w in
-  /*) [ ! -e "${w%%:*}" ] || continue ;;
+  /*) ! compgen -G "${w%%:*}" >/dev/null || continue ;;
   *) ! command -v "${w%%:*}" >/dev/null || continue ;;
   esac
   missing_programs+=("${w%%:*}")
