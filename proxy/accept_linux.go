@@ -100,12 +100,13 @@ type acceptor struct {
 
 // ready accepts some of the connections that wait.
 func (a *acceptor) ready(uint32) {
-	const atOnce = 16 // level-triggered: the rest is announced again
+	const atOnce = 16
 	for range atOnce {
 		if !a.accept() {
 			return
 		}
 	}
+	a.loop.again = true // level-triggered: the rest is found at the next look
 }
 
 // accept takes one connection; false if there is none, or no way to take it.

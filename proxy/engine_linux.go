@@ -15,8 +15,8 @@ import (
 // tcpEngine carries all TCP connections of a Proxier, in one loop for each CPU.
 //
 // A loop owns its connections from accept to close: no lock is taken and no
-// goroutine woken for a byte. It sleeps in epoll_wait, edge-triggered, and does
-// what is ready:
+// goroutine woken for a byte. It does what its epoll instance, edge-triggered,
+// says is ready:
 //
 //	acceptor.ready -> session.begin (accept_linux.go)
 //	   -> session.dial, attempt.ready -> session.connected (dial_linux.go)

@@ -14,15 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loop is one event loop of the TCP engine: a goroutine that sleeps in
-// epoll_wait. What has no lock beside it is the loop's own.
+// loop is one event loop of the TCP engine: a goroutine over an epoll instance
+// of its own. What has no lock beside it is the loop's own.
+//
+// The instance is itself a descriptor that Go's poller waits for, so a loop
+// with nothing to do is a parked goroutine. Asleep in epoll_wait it would cost
+// more: the runtime takes a processor that is in a system call for lost, and
+// keeps looking for what it could do with it.
 type loop struct {
 	engine *tcpEngine
+	file   *os.File // of epoll
 	epoll  int
-	alarm  int // eventfd that ends the sleep: there are calls
+	alarm  int // eventfd: there are calls
 	done   chan struct{}
 
 	now     time.Duration // when the loop last woke, on the engine's clock
+	wakeAt  time.Duration // when it is to wake, events or not; 0: it is not
+	again   bool          // there may be events that are not announced once more
+	events  [maxEvents]unix.EpollEvent
 	watched []watch       // by descriptor
 	serial  int32
 	timers  timers
@@ -98,49 +107,84 @@ func newLoop(e *tcpEngine) (*loop, error) {
 		return nil, errors.Join(os.NewSyscallError("eventfd", err), unix.Close(epoll))
 	}
 	l := &loop{engine: e, epoll: epoll, alarm: alarm, done: make(chan struct{}), sessions: make(map[*session]struct{})}
-	if err := l.watch(alarm, alarmClock{l}, unix.EPOLLIN); err != nil {
+	err = os.NewSyscallError("fcntl", unix.SetNonblock(epoll, true)) // which has os.NewFile put it into Go's poller
+	if err == nil {
+		err = l.watch(alarm, alarmClock{l}, unix.EPOLLIN)
+	}
+	if err != nil {
 		return nil, errors.Join(err, unix.Close(alarm), unix.Close(epoll))
 	}
+	l.file = os.NewFile(uintptr(epoll), "epoll of TCP")
 	go l.run()
 	return l, nil
 }
 
 func (l *loop) run() {
 	defer close(l.done)
-	events := make([]unix.EpollEvent, maxEvents)
+	wait, err := l.file.SyscallConn()
+	for err == nil && !l.stopped {
+		err = wait.Read(l.turns)
+		if errors.Is(err, os.ErrDeadlineExceeded) { // it is wakeAt
+			l.wakeAt = 0
+			err = l.file.SetReadDeadline(time.Time{})
+		}
+	}
+	l.pipes.close()
+	_ = unix.Close(l.alarm)
+	_ = l.file.Close()
+}
+
+// turns takes turns until there is nothing to do: then it says false, and is
+// called again when there is.
+func (l *loop) turns(uintptr) bool {
 	for !l.stopped {
-		n := epollSleep(l.epoll, events, l.sleep())
+		n := epollWait(l.epoll, l.events[:])
 		l.now = l.engine.now()
+		l.again = n == maxEvents
 		for i := range n {
-			if w := l.watched[events[i].Fd]; w.serial == events[i].Pad && w.source != nil {
-				w.source.ready(events[i].Events)
+			e := &l.events[i]
+			if w := l.watched[e.Fd]; w.serial == e.Pad && w.source != nil {
+				w.source.ready(e.Events)
 			}
 		}
 		l.turnBusy()
 		l.expire()
+		if !l.again && len(l.busy) == 0 {
+			return l.stopped || !l.rest()
+		}
 	}
-	l.pipes.close()
-	_ = unix.Close(l.alarm)
-	_ = unix.Close(l.epoll)
+	return true
 }
 
-// sleep is for how many milliseconds nothing is due; -1 is for ever.
-func (l *loop) sleep() int {
-	var due time.Duration
-	switch timed, paused := len(l.timers) > 0, len(l.paused) > 0; {
-	case len(l.busy) > 0:
-		return 0
-	case timed && paused:
-		due = min(l.timers[0].due, l.resume)
-	case timed:
-		due = l.timers[0].due
-	case paused:
-		due = l.resume
-	default:
-		return -1
+// rest has the loop woken when the next thing is due. It is false where that
+// is now. A time that is set already and too early costs one wake-up for
+// nothing; setting it anew for each session would cost more.
+func (l *loop) rest() bool {
+	due, ok := l.due()
+	if !ok {
+		return true
 	}
-	// Rounded up: woken too early, it would go round until the time has come.
-	return int((max(due-l.engine.now(), 0) + time.Millisecond - 1) / time.Millisecond)
+	if due <= l.engine.now() {
+		return false
+	}
+	if l.wakeAt == 0 || due < l.wakeAt {
+		l.wakeAt = due
+		_ = l.file.SetReadDeadline(l.engine.start.Add(due))
+	}
+	return true
+}
+
+// due is when the next thing is to be done, if there is one.
+func (l *loop) due() (time.Duration, bool) {
+	switch timed, paused := len(l.timers) > 0, len(l.paused) > 0; {
+	case timed && paused:
+		return min(l.timers[0].due, l.resume), true
+	case timed:
+		return l.timers[0].due, true
+	case paused:
+		return l.resume, true
+	}
+	return 0, false
 }
 
 // watch has source told of a descriptor's events.

@@ -42,18 +42,6 @@ func acceptFD(fd int) (int, netip.AddrPort, syscall.Errno) {
 	return int(conn), netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), 0
 }
 
-// epollSleep waits for events, for so many milliseconds or for ever (-1).
-func epollSleep(fd int, events []unix.EpollEvent, milliseconds int) int {
-	if milliseconds == 0 {
-		return epollWait(fd, events)
-	}
-	n, err := unix.EpollWait(fd, events, milliseconds)
-	if err != nil { // EINTR
-		return 0
-	}
-	return n
-}
-
 // unsent is the number of bytes that the peer's kernel has not acknowledged and
 // still may: none once the connection was reset, though the kernel goes on
 // counting them.
