@@ -32,7 +32,7 @@ type loop struct {
 	wakeAt  time.Duration // when it is to wake, events or not; 0: it is not
 	again   bool          // there may be events that are not announced once more
 	events  [maxEvents]unix.EpollEvent
-	watched []watch       // by descriptor
+	watched []watch // by descriptor
 	serial  int32
 	timers  timers
 	busy    []*session  // had more to do than one turn allows
