@@ -58,6 +58,30 @@ func TestCase28_LockHeldElsewhereIsReportedAndRulesComeWhenItIsFree(t *testing.T
 	}
 }
 
+// A lock that is held at the start is no reason to take another kind, or to
+// end: what could not be tried is told and taken to work.
+func TestCase28_LockHeldAtTheStartLeavesTheKindUntried(t *testing.T) {
+	t.Setenv("XTABLES_LOCKFILE", t.TempDir()+"/lock")
+	w := newWorld(t, Legacy)
+	w.config.LockWait = time.Second
+	lock, err := os.OpenFile(os.Getenv("XTABLES_LOCKFILE"), os.O_CREATE|os.O_RDWR, 0o600)
+	require.NoError(t, err)
+	require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
+	probe := func() Report {
+		var got Report
+		w.Node.Do(t, func() {
+			got, err = Probe(t.Context(), w.config)
+			require.NoError(t, err)
+			assert.Equal(t, Legacy, got.Kind)
+			assert.Equal(t, service.Families(), got.Families)
+		})
+		return got
+	}
+	require.ErrorIs(t, probe().Untried, ErrLocked)
+	require.NoError(t, lock.Close())
+	require.NoError(t, probe().Untried)
+}
+
 // One exec per rule: 800 rules took 40 s.
 func TestCase29_RulesAreBatched(t *testing.T) {
 	for _, k := range []Kind{NFT, Legacy} {

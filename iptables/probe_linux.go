@@ -23,6 +23,9 @@ import (
 // With the kind System it takes the first kind that works: that of the kubelet
 // where one has left its mark, iptables, iptables-nft, iptables-legacy. The
 // report tells which, for the Config of a Runner.
+//
+// Where another program holds the xtables lock for longer than we wait for it
+// nothing can be tried, and the kind is taken to work: Report.Untried.
 func Probe(ctx context.Context, c Config) (Report, error) {
 	c = c.Defaults()
 	if err := c.Validate(); err != nil {
@@ -97,8 +100,11 @@ func probe(ctx context.Context, c Config, k Kind) (Report, error) {
 			}
 			err = cmds.recent()
 		}
-		if err == nil {
+		if err == nil && report.Untried == nil {
 			err = cmds.try(ctx, c)
+		}
+		if errors.Is(err, ErrLocked) { // by a busy firewall, say: no reason to take another kind, or to give up
+			report.Untried, err = err, nil
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", f, err)

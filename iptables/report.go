@@ -8,6 +8,11 @@ type Report struct {
 	Version  string                   // as they print it: "iptables v1.8.9 (nf_tables)"
 	Families []service.Family         // those in which our rules work
 	Missing  map[service.Family]error // why they do not in the others
+
+	// Untried is an ErrLocked where nothing could be tried because another
+	// program held the xtables lock all the time. Families are then those that
+	// have the commands, and Sync will tell whether the rules work.
+	Untried error
 }
 
 // Counts are what the kernel has counted since a rule was written. A chain of

@@ -66,11 +66,11 @@ func TestPlan(t *testing.T) {
 		form string
 		args []string
 	}{
-		"nftables.txt":  {"text", nil},
-		"nftables.json": {"json", nil},
-		"nftables.nft":  {"nft", nil},
+		"nftables.txt":   {"text", nil},
+		"nftables.json":  {"json", nil},
+		"nftables.nft":   {"nft", nil},
 		"iptables.rules": {"iptables", []string{"--redirect=iptables"}},
-		"none.txt":      {"text", []string{"--redirect=none", "--nodeport-addresses=localhost", "--allow-external-ips=false"}},
+		"none.txt":       {"text", []string{"--redirect=none", "--nodeport-addresses=localhost", "--allow-external-ips=false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -98,7 +98,12 @@ func (o *options) chooseRedirect(ctx context.Context, facts node.Facts, log logr
 	if err != nil {
 		return redirection{}, fmt.Errorf("--redirect=%s: %w", o.redirect, err)
 	}
-	log.Infof("redirect: %s (--redirect=%s; %s works here%s), listeners on %s", kind.name, o.redirect, here.version, others, inOrder(listen))
+	works := "works here"
+	if here.untried != nil {
+		log.WithError(here.untried).Warnf("%s cannot be tried now", kind.name)
+		works = "is taken to work"
+	}
+	log.Infof("redirect: %s (--redirect=%s; %s %s%s), listeners on %s", kind.name, o.redirect, here.version, works, others, inOrder(listen))
 	watch, _ := rules.(watcher)
 	return redirection{
 		way: kind.name, listen: listen, mark: o.meant.mark, watch: watch,

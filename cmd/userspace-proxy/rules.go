@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/userspace-proxy/userspace-proxy/iptables"
 	"github.com/userspace-proxy/userspace-proxy/nftables"
@@ -33,6 +34,7 @@ type found struct {
 	version  string
 	families []service.Family
 	missing  map[service.Family]error // why rules do not work in the others
+	untried  error                    // why it could not be tried now and is taken to work; nil: it was
 	rules    func(listen addresses) (proxy.Rules, error)
 }
 
@@ -92,16 +94,18 @@ func (o *options) iptables() ruleKind {
 				err = fmt.Errorf("iptables %w", iptables.ErrNoIPTables) // once, not for each family and command
 			}
 			return found{
-				version: r.Version, families: r.Families, missing: r.Missing,
+				version: r.Version, families: r.Families, missing: r.Missing, untried: r.Untried,
 				rules: func(listen addresses) (proxy.Rules, error) { return iptables.New(c(r.Kind, listen)) },
 			}, err
 		},
 		render: func(listen addresses, redirects []service.Redirect) string {
-			var all string
+			var all strings.Builder
 			for _, f := range service.Families() {
-				all += iptables.Render(c(iptables.System, listen), f, redirects)
+				if rules := iptables.Render(c(iptables.System, listen), f, redirects); rules != "" {
+					fmt.Fprintf(&all, "# %s, for %s-restore --noflush:\n%s", f, iptables.System.Command(f), rules)
+				}
 			}
-			return all
+			return all.String()
 		},
 		cleanup: iptables.Cleanup,
 		absent:  iptables.ErrNoIPTables,
