@@ -23,8 +23,9 @@ import (
 
 // Where a running proxy tells about itself, on the node.
 const (
-	healthURL = "http://127.0.0.1:10256/healthz"
-	statusURL = "http://127.0.0.1:10249/statusz"
+	healthURL  = "http://127.0.0.1:10256/healthz"
+	statusURL  = "http://127.0.0.1:10249/statusz"
+	metricsURL = "http://127.0.0.1:10249/metrics"
 )
 
 // patience ends a test that has failed; nothing is asserted about time.
@@ -63,12 +64,19 @@ func start(t *testing.T, node *nettest.Host, services string, flags ...string) *
 // startWith is start with additions to the proxy's environment.
 func startWith(t *testing.T, node *nettest.Host, env []string, services string, flags ...string) *proxy {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "services.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(services), 0o644))
+	file := writeFile(t, services)
 	p := launchWith(t, node, env, file, append([]string{"--file", file}, flags...)...)
 	eventually(t, func() bool { return p.hasEnded() || p.healthy() }, saying("a healthy proxy"))
 	require.False(t, p.hasEnded(), "the proxy ended at its start")
 	return p
+}
+
+// writeFile makes a file of Services.
+func writeFile(t *testing.T, services string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "services.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(services), 0o644))
+	return file
 }
 
 // launch runs the proxy and waits for nothing.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,8 +15,8 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
-// foreign is a table of somebody else, made so that a careless flush, or a
-// search for what looks like ours, would hit it.
+// foreign are tables of somebody else, made so that a careless flush, or a
+// search for what looks like ours, would hit them.
 const foreign = `
 table inet filter {
 	set userspace-proxy {
@@ -27,12 +28,6 @@ table inet filter {
 		ip saddr @userspace-proxy counter drop comment "not userspace-proxy's"
 	}
 }
-table ip nat {
-	chain prerouting {
-		type nat hook prerouting priority dstnat; policy accept;
-		ip daddr 192.0.2.9 tcp dport 80 dnat to 10.10.2.9:80
-	}
-}
 table ip userspace {
 	chain proxy {
 		counter comment "10.96.0.10"
@@ -42,24 +37,97 @@ table ip6 userspace-proxyish {
 }
 `
 
-// addForeign loads the foreign tables on a host and gives lo an address that
-// is not ours.
-func addForeign(t *testing.T, host *nettest.Host) {
+// foreignNAT is one that iptables-nft cannot live with: it has the name of one
+// of its own, and not its chains.
+const foreignNAT = `
+table ip nat {
+	chain prerouting {
+		type nat hook prerouting priority dstnat; policy accept;
+		ip daddr 192.0.2.9 tcp dport 80 dnat to 10.10.2.9:80
+	}
+}
+`
+
+// addForeign loads foreign rules on a host, of nftables and of the way's kind
+// of iptables, and gives lo an address that is not ours.
+func addForeign(t *testing.T, host *nettest.Host, lead way) {
 	t.Helper()
-	host.Output(t, "sh", "-c", "nft -f - <<'END'\n"+foreign+"\nEND")
+	tables := foreign
+	if lead.redirect == "iptables" {
+		addForeignIPTables(t, host, lead.name)
+	} else {
+		tables += foreignNAT
+	}
+	host.Output(t, "sh", "-c", "nft -f - <<'END'\n"+tables+"\nEND")
 	host.Output(t, "ip", "addr", "add", "192.0.2.77/32", "dev", "lo")
 }
 
-// ruleset is all rules of a host without the numbers that traffic changes.
+// addForeignIPTables adds rules of somebody else, to be found in their order.
+// The kind is "iptables-nft" or "iptables-legacy".
+func addForeignIPTables(t *testing.T, host *nettest.Host, kind string) {
+	t.Helper()
+	for command, addrs := range map[string][3]string{
+		kind:                                  {"192.0.2.0/24", "192.0.2.9", "10.10.2.9"},
+		strings.Replace(kind, "ip", "ip6", 1): {"2001:db8:2::/64", "2001:db8:2::9", "fd10:2::9"},
+	} {
+		for _, words := range []string{
+			"-N USERSPACE-PROXYISH", "-A USERSPACE-PROXYISH -s " + addrs[0] + " -j DROP",
+			"-A INPUT -s " + addrs[0] + " -j USERSPACE-PROXYISH", "-A INPUT -p tcp --dport 22 -j ACCEPT", "-A OUTPUT -d " + addrs[1] + " -j DROP",
+			"-t nat -N KUBE-SERVICES", "-t nat -A KUBE-SERVICES -d " + addrs[1] + " -p tcp -j DNAT --to-destination " + addrs[2],
+			"-t nat -A PREROUTING -j KUBE-SERVICES", "-t nat -A OUTPUT -j KUBE-SERVICES",
+		} {
+			host.Output(t, command, strings.Fields(words)...)
+		}
+	}
+}
+
+// ruleset is all rules of a host that nft shows, without the numbers that
+// traffic changes.
 func ruleset(t *testing.T, host *nettest.Host) string {
 	t.Helper()
+	// Those of a table of iptables-nft are listed as well as it can.
 	return host.Output(t, "nft", "--stateless", "list", "ruleset")
 }
 
-// dump is the rules as sorted pieces, with the listeners' port numbers taken
-// out: a Service that comes back may get another one.
-func dump(t *testing.T, host *nettest.Host) []string {
+// iptablesRules are all rules of a kind of iptables ("iptables-nft") in both
+// families, a line each that names the table, in their order, without what
+// traffic changes. Chains stand in an order of the kernel's: here in that of
+// their names.
+func iptablesRules(t *testing.T, host *nettest.Host, kind string) []string {
 	t.Helper()
+	var lines []string
+	for _, command := range []string{kind, strings.Replace(kind, "ip", "ip6", 1)} {
+		table := ""
+		for line := range strings.Lines(host.Output(t, command+"-save")) {
+			line = strings.TrimSpace(line)
+			switch {
+			case strings.HasPrefix(line, "*"):
+				table = line[1:]
+			case strings.HasPrefix(line, ":"):
+				line, _, _ = strings.Cut(line, " [")
+				lines = append(lines, command+" "+table+" "+line)
+			case strings.HasPrefix(line, "-A "):
+				lines = append(lines, command+" "+table+" "+line)
+			}
+		}
+	}
+	chain := func(line string) string { return strings.Join(strings.Fields(line)[:4], " ") }
+	slices.SortStableFunc(lines, func(a, b string) int { return cmp.Compare(chain(a), chain(b)) })
+	return lines
+}
+
+// dump is the rules of the way's kind as pieces that can be compared, with the
+// listeners' port numbers taken out: a Service that comes back may get another
+// one.
+func (w way) dump(t *testing.T, host *nettest.Host) []string {
+	t.Helper()
+	if w.redirect == "iptables" {
+		lines := iptablesRules(t, host, w.name)
+		for i, line := range lines {
+			lines[i] = regexp.MustCompile(`(--to-destination \S+):[12]\d{4}$`).ReplaceAllString(line, "$1:PORT")
+		}
+		return lines
+	}
 	// Elements stand on one line or many, in an order of the kernel's.
 	text := strings.NewReplacer("elements = {", "\n", ",", "\n", "}", "\n").Replace(ruleset(t, host))
 	text = regexp.MustCompile(`: (\S+) \. \d+`).ReplaceAllString(text, ": $1 . PORT")
@@ -82,101 +150,112 @@ func addressesOf(t *testing.T, host *nettest.Host) string {
 // times; the rules with it are the same each time, and so are those without.
 func TestCase30_HundredSyncsLeaveTheSameRules(t *testing.T) {
 	t.Parallel()
-	nettest.Need(t, "nft", "ip")
-	bed := nettest.New(t)
-	addForeign(t, bed.Node)
-	always := changing(map[string][]string{"stream": {"10.10.2.2:80", "[fd10:2::2]:80"}})
-	comes := object{name: "comes", clusterIPs: []string{"10.96.0.20"}, ports: []port{{"", service.TCP, 80, 0}}}
-	p := start(t, bed.Node, manifest(always, comes), "--redirect=nftables", "--min-sync-period=10ms")
+	eachRules(t, func(t *testing.T, bed *nettest.Bed, lead way) {
+		addForeign(t, bed.Node, lead)
+		always := changing(map[string][]string{"stream": {"10.10.2.2:80", "[fd10:2::2]:80"}})
+		comes := object{name: "comes", clusterIPs: []string{"10.96.0.20"}, ports: []port{{"", service.TCP, 80, 0}}}
+		p := lead.start(t, bed.Node, manifest(always, comes), "--min-sync-period=10ms")
 
-	var with, without []string
-	for i := range 50 {
-		p.write(t, manifest(always, comes))
-		eventually(t, func() bool { return strings.Contains(ruleset(t, bed.Node), "10.96.0.20") }, saying("the Service in the rules"))
-		if i == 0 {
-			with = dump(t, bed.Node)
+		// Rules with the Service, or without it; the same as each time before.
+		var with, without []string
+		expect := func(n int, there bool, before *[]string) {
+			t.Helper()
+			var now []string
+			eventually(t, func() bool {
+				now = lead.dump(t, bed.Node)
+				return there == strings.Contains(strings.Join(now, "\n"), "10.96.0.20")
+			}, saying("the Service in the rules: %t", there))
+			if *before == nil {
+				*before = now
+			}
+			require.Equal(t, *before, now, "sync %d", n)
 		}
-		require.Equal(t, with, dump(t, bed.Node), "sync %d", 2*i+1)
-
-		p.write(t, manifest(always))
-		eventually(t, func() bool { return !strings.Contains(ruleset(t, bed.Node), "10.96.0.20") }, saying("rules without the Service"))
-		if i == 0 {
-			without = dump(t, bed.Node)
+		for i := range 50 {
+			p.write(t, manifest(always, comes))
+			expect(2*i+1, true, &with)
+			p.write(t, manifest(always))
+			expect(2*i+2, false, &without)
 		}
-		require.Equal(t, without, dump(t, bed.Node), "sync %d", 2*i+2)
-	}
-	assert.Contains(t, strings.Join(without, "\n"), "10.96.0.10")
-	p.stop(t)
+		assert.Contains(t, strings.Join(without, "\n"), "10.96.0.10")
+		p.stop(t)
+	})
 }
 
 // TestCase42_CleanupTwice: after a crash and a cleanup nothing of ours is left
 // and all of others'; another cleanup changes nothing and is no error.
 func TestCase42_CleanupTwice(t *testing.T) {
 	t.Parallel()
-	nettest.Need(t, "nft", "ip")
-	bed := nettest.New(t)
-	addForeign(t, bed.Node)
-	rules, addrs := ruleset(t, bed.Node), addressesOf(t, bed.Node)
+	eachRules(t, func(t *testing.T, bed *nettest.Bed, lead way) {
+		addForeign(t, bed.Node, lead)
+		rules, addrs := lead.dump(t, bed.Node), addressesOf(t, bed.Node)
 
-	tcp := serveNamed(t, bed.Back, "tcp", 8080, "a")
-	p := start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp})), "--redirect=nftables")
-	requireAnswers(t, bed.Client, target{"tcp", "10.96.0.10:80"}, "a")
-	assert.NotEqual(t, rules, ruleset(t, bed.Node))
-	p.signal(t, syscall.SIGKILL)
-	p.exitCode(t)
-	assert.NotEqual(t, rules, ruleset(t, bed.Node), "a crash leaves its rules")
+		tcp := serveNamed(t, bed.Back, "tcp", 8080, "a")
+		p := lead.start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp})))
+		requireAnswers(t, bed.Client, target{"tcp", "10.96.0.10:80"}, "a")
+		assert.NotEqual(t, rules, lead.dump(t, bed.Node))
+		p.signal(t, syscall.SIGKILL)
+		p.exitCode(t)
+		assert.NotEqual(t, rules, lead.dump(t, bed.Node), "a crash leaves its rules")
 
-	for _, nth := range []string{"first", "second"} {
-		r := command(t, bed.Node, nil, "cleanup")
-		assert.Zero(t, r.code, "the %s cleanup: %s", nth, r.stderr)
-		assert.Equal(t, rules, ruleset(t, bed.Node), "after the %s cleanup", nth)
-		assert.Equal(t, addrs, addressesOf(t, bed.Node), "after the %s cleanup", nth)
-	}
+		for _, nth := range []string{"first", "second"} {
+			r := command(t, bed.Node, nil, "cleanup")
+			assert.Zero(t, r.code, "the %s cleanup: %s", nth, r.stderr)
+			assert.Equal(t, rules, lead.dump(t, bed.Node), "after the %s cleanup", nth)
+			assert.Equal(t, addrs, addressesOf(t, bed.Node), "after the %s cleanup", nth)
+		}
+	})
 }
 
 // TestCase53_StartAfterACrash: the rules of a process that has died lead to
 // dead ports; the next one's replace them.
 func TestCase53_StartAfterACrash(t *testing.T) {
 	t.Parallel()
-	nettest.Need(t, "nft", "ip")
-	bed := nettest.New(t)
-	tcp := serveNamed(t, bed.Back, "tcp", 8080, "a")
-	udp := serveNamed(t, bed.Back, "udp", 8080, "a")
-	services := manifest(changing(map[string][]string{"stream": tcp, "datagram": udp}))
-	first := start(t, bed.Node, services, "--redirect=nftables")
-	for _, to := range changingTargets() {
-		requireAnswers(t, bed.Client, to, "a")
-	}
-	before := dump(t, bed.Node)
-	first.signal(t, syscall.SIGKILL)
-	first.exitCode(t)
+	eachRules(t, func(t *testing.T, bed *nettest.Bed, lead way) {
+		tcp := serveNamed(t, bed.Back, "tcp", 8080, "a")
+		udp := serveNamed(t, bed.Back, "udp", 8080, "a")
+		services := manifest(changing(map[string][]string{"stream": tcp, "datagram": udp}))
+		first := lead.start(t, bed.Node, services)
+		requireAnswersEverywhere(t, bed, "a")
+		before := lead.dump(t, bed.Node)
+		first.signal(t, syscall.SIGKILL)
+		first.exitCode(t)
 
-	second := start(t, bed.Node, services, "--redirect=nftables")
+		second := lead.start(t, bed.Node, services)
+		requireAnswersEverywhere(t, bed, "a")
+		assert.Equal(t, before, lead.dump(t, bed.Node))
+		second.stop(t)
+	})
+}
+
+// requireAnswersEverywhere waits until these servers answer every sender at
+// every portal of the Service of changing.
+func requireAnswersEverywhere(t *testing.T, bed *nettest.Bed, want ...string) {
+	t.Helper()
 	for _, to := range changingTargets() {
 		for _, from := range []*nettest.Host{bed.Client, bed.Pod, bed.Node} {
-			requireAnswers(t, from, to, "a")
+			requireAnswers(t, from, to, want...)
 		}
 	}
-	assert.Equal(t, before, dump(t, bed.Node))
-	second.stop(t)
 }
 
 // TestCase46_ListenersAnswerOnlyTranslatedTraffic: whoever talks to the
 // proxy's own ports, not to a Service, is refused.
 func TestCase46_ListenersAnswerOnlyTranslatedTraffic(t *testing.T) {
 	t.Parallel()
-	nettest.Need(t, "nft", "ip")
-	bed := nettest.New(t)
-	tcp := serveNamed(t, bed.Back, "tcp", 8080, "a")
-	start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp})), "--redirect=nftables")
-	requireAnswers(t, bed.Client, target{"tcp", "10.96.0.10:80"}, "a")
-	found := regexp.MustCompile(`10\.96\.0\.10 \. tcp \. 80 .* : (\S+) \. (\d+)`).FindStringSubmatch(ruleset(t, bed.Node))
-	require.NotNil(t, found, "no redirect of 10.96.0.10:80 in\n%s", ruleset(t, bed.Node))
+	eachRules(t, func(t *testing.T, bed *nettest.Bed, lead way) {
+		tcp := serveNamed(t, bed.Back, "tcp", 8080, "a")
+		p := lead.start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp})))
+		requireAnswers(t, bed.Client, target{"tcp", "10.96.0.10:80"}, "a")
+		body, err := p.node.Get(t.Context(), statusURL)
+		require.NoError(t, err)
+		found := regexp.MustCompile(`169\.254\.77\.1:\d+`).FindString(body)
+		require.NotEmpty(t, found, "no listener in\n%s", body)
 
-	// The client is told how to get there, as a neighbour that means harm would.
-	bed.Client.Output(t, "ip", "route", "add", found[1], "via", "10.10.1.1")
-	for _, from := range []*nettest.Host{bed.Client, bed.Pod, bed.Node} {
-		_, err := answers(t, from, "tcp", found[1]+":"+found[2], 1)
-		assert.Error(t, err, "%s reads the banner behind %s:%s", from.Name, found[1], found[2])
-	}
+		// The client is told how to get there, as a neighbour that means harm would.
+		bed.Client.Output(t, "ip", "route", "add", "169.254.77.1", "via", "10.10.1.1")
+		for _, from := range []*nettest.Host{bed.Client, bed.Pod, bed.Node} {
+			_, err := answers(t, from, "tcp", found, 1)
+			assert.Error(t, err, "%s reads the banner behind %s", from.Name, found)
+		}
+	})
 }
