@@ -56,7 +56,7 @@ func TestCase28_XtablesLockHeldElsewhere(t *testing.T) {
 
 	p := held(func() *proxy {
 		file := writeFile(t, manifest(first))
-		return launchWith(t, bed.Node, lead.env, file, "--file="+file, "--redirect="+lead.redirect)
+		return launch(t, bed.Node, lead.env, file, "--file="+file, "--redirect="+lead.redirect)
 	}, func(p *proxy) string { return p.output.String() })
 	requireAnswers(t, bed.Client, target{"tcp", "10.96.0.10:80"}, "a")
 	requireAnswers(t, bed.Client, target{"tcp", "[fd96::10]:80"}, "a")
@@ -243,7 +243,7 @@ func TestAutoChoosesWhatWorks(t *testing.T) {
 			tcp := serveNamed(t, bed.Back, "tcp", 8080, "a")
 			udp := serveNamed(t, bed.Back, "udp", 8080, "a")
 			services := manifest(changing(map[string][]string{"stream": tcp, "datagram": udp}))
-			p := startWith(t, bed.Node, only(t, test.programs...), services)
+			p := start(t, bed.Node, only(t, test.programs...), services)
 			assert.Regexp(t, test.says, p.output.String())
 			requireAnswersEverywhere(t, bed, "a")
 			p.stop(t)

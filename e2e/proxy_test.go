@@ -53,19 +53,14 @@ type proxy struct {
 	ended  chan struct{} // closed when the process has
 }
 
-// start runs the proxy on a node with a file of Services and waits until it is
-// healthy. It is killed when the test ends, unless the test has stopped it, and
-// its log is shown if the test has failed.
-func start(t *testing.T, node *nettest.Host, services string, flags ...string) *proxy {
-	t.Helper()
-	return startWith(t, node, nil, services, flags...)
-}
-
-// startWith is start with additions to the proxy's environment.
-func startWith(t *testing.T, node *nettest.Host, env []string, services string, flags ...string) *proxy {
+// start runs the proxy on a node with a file of Services, and with additions to
+// its environment, and waits until it is healthy. It is killed when the test
+// ends, unless the test has stopped it, and its log is shown if the test has
+// failed.
+func start(t *testing.T, node *nettest.Host, env []string, services string, flags ...string) *proxy {
 	t.Helper()
 	file := writeFile(t, services)
-	p := launchWith(t, node, env, file, append([]string{"--file", file}, flags...)...)
+	p := launch(t, node, env, file, append([]string{"--file", file}, flags...)...)
 	eventually(t, func() bool { return p.hasEnded() || p.healthy() }, saying("a healthy proxy"))
 	require.False(t, p.hasEnded(), "the proxy ended at its start")
 	return p
@@ -79,14 +74,8 @@ func writeFile(t *testing.T, services string) string {
 	return file
 }
 
-// launch runs the proxy and waits for nothing.
-func launch(t *testing.T, node *nettest.Host, file string, flags ...string) *proxy {
-	t.Helper()
-	return launchWith(t, node, nil, file, flags...)
-}
-
-// launchWith is launch with additions to the proxy's environment.
-func launchWith(t *testing.T, node *nettest.Host, env []string, file string, flags ...string) *proxy {
+// launch is start for a file that is there, and waits for nothing.
+func launch(t *testing.T, node *nettest.Host, env []string, file string, flags ...string) *proxy {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	args := append([]string{"run", "--log-level=debug"}, flags...)

@@ -55,7 +55,7 @@ func iptablesOf(t *testing.T, kind string) []string {
 // start is start by this way.
 func (w way) start(t *testing.T, node *nettest.Host, services string, flags ...string) *proxy {
 	t.Helper()
-	return startWith(t, node, w.env, services, append([]string{"--redirect=" + w.redirect}, flags...)...)
+	return start(t, node, w.env, services, append([]string{"--redirect=" + w.redirect}, flags...)...)
 }
 
 // eachWay runs a test by every way, each on a bed of its own. Without rules
