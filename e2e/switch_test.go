@@ -105,6 +105,36 @@ func TestSwitchingKindsLeavesNothing(t *testing.T) {
 	assert.Equal(t, others, kindsOf(t, bed.Node))
 }
 
+// TestRulesOfAnEarlierRunWithoutRules: a run without rules changes none, also
+// not those of an earlier run. It says that there may be some, and how to
+// remove them.
+func TestRulesOfAnEarlierRunWithoutRules(t *testing.T) {
+	t.Parallel()
+	nettest.Need(t, "nft", "ip")
+	bed := nettest.New(t)
+	bed.Node.Output(t, "ip", "addr", "add", "10.96.0.10", "dev", "lo")
+	tcp := serveNamed(t, bed.Back, "tcp", 8080, "a")
+	services := manifest(changing(map[string][]string{"stream": tcp}))
+	const warning = "an earlier run with rules has left 169.254.77.1 and fd77::1 on this node"
+	to := target{"tcp", "10.96.0.10:80"}
+
+	p := start(t, bed.Node, nil, services, "--redirect=nftables")
+	assert.NotContains(t, p.output.String(), warning)
+	p.signal(t, syscall.SIGKILL)
+	p.exitCode(t)
+
+	p = start(t, bed.Node, nil, services, "--redirect=none")
+	assert.Equal(t, 1, strings.Count(p.output.String(), warning))
+	bed.Client.AssertRefused(t, to.network, to.address)
+	require.Zero(t, command(t, bed.Node, nil, "cleanup").code)
+	requireAnswers(t, bed.Client, to, "a")
+	p.stop(t)
+
+	p = start(t, bed.Node, nil, services, "--redirect=none")
+	assert.NotContains(t, p.output.String(), warning)
+	p.stop(t)
+}
+
 // plannedIPTables is what plan prints for iptables, by the command that it is
 // for.
 func plannedIPTables(t *testing.T, node *nettest.Host, file string) map[string]string {

@@ -141,6 +141,25 @@ func (o *options) kindsBut(name string) []ruleKind {
 	return slices.DeleteFunc(o.ruleKinds(), func(k ruleKind) bool { return k.name == name })
 }
 
+// warnOfOldRules tells, where the proxy runs without rules, of those that a run
+// with rules may have left: its listening addresses are a trace of them. To look
+// for the rules themselves would take rights that this run does without.
+func (s *server) warnOfOldRules() {
+	if s.redirect.way != redirectNone {
+		return
+	}
+	here, err := s.node()
+	if err != nil {
+		return // it is read again at each change, and then reported
+	}
+	left := listenaddr.Default()
+	maps.DeleteFunc(left, func(_ service.Family, a netip.Addr) bool { return !slices.Contains(here.Local, a) })
+	if len(left) > 0 {
+		s.log.Warnf("an earlier run with rules has left %s on this node: its rules may still lead the Services' addresses elsewhere; "+
+			"`%s cleanup` removes them", inOrder(left), programName)
+	}
+}
+
 // nodeRules are rules with what belongs to them on the node: they lead to
 // addresses which the proxy made itself and others may remove (a network
 // manager that resets lo, say), and no rules of another kind, left by a run

@@ -37,6 +37,7 @@ addresses stay when it ends, for the next run to take over, until
 			if err != nil {
 				return err
 			}
+			s.warnOfOldRules()
 			return s.run(c.Context())
 		},
 	}
