@@ -28,7 +28,8 @@ func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, s *sha
 	if err != nil {
 		return nil, err
 	}
-	if err := prepareTCP(sock.fd, s.timeouts.keepAlive); err != nil { // what accepted sockets inherit
+	// Accepted sockets inherit these.
+	if err := errors.Join(prepareTCP(sock.fd), keepTCP(sock.fd, s.timeouts.keepAlive)); err != nil {
 		_ = sock.close()
 		return nil, err
 	}
@@ -45,14 +46,8 @@ func (l *tcpListener) serve() error {
 	if err := l.sock.listen(); err != nil {
 		return err
 	}
-	for _, loop := range l.engine.loops {
-		var err error
-		loop.call(func() { err = loop.watch(l.sock.fd, &acceptor{l, loop}, acceptEvents) })
-		if err != nil {
-			l.unwatch()
-			_ = l.sock.hold()
-			return err
-		}
+	if err := l.watch(); err != nil {
+		return errors.Join(err, l.sock.hold())
 	}
 	l.serving = true
 	return nil
@@ -63,8 +58,24 @@ func (l *tcpListener) hold() error {
 		return nil
 	}
 	l.unwatch()
+	if err := l.sock.hold(); err != nil {
+		return errors.Join(err, l.watch())
+	}
 	l.serving = false
-	return l.sock.hold()
+	return nil
+}
+
+// watch has every loop accept.
+func (l *tcpListener) watch() error {
+	for _, loop := range l.engine.loops {
+		var err error
+		loop.call(func() { err = loop.watch(l.sock.fd, &acceptor{l, loop}, acceptEvents) })
+		if err != nil {
+			l.unwatch()
+			return err
+		}
+	}
+	return nil
 }
 
 // unwatch returns when no loop will touch the socket any more.
@@ -101,8 +112,8 @@ type acceptor struct {
 // ready accepts some of the connections that wait.
 func (a *acceptor) ready(uint32) {
 	const atOnce = 16
-	for range atOnce {
-		if !a.accept() {
+	for i := range atOnce {
+		if !a.accept(i == 0) {
 			return
 		}
 	}
@@ -110,9 +121,14 @@ func (a *acceptor) ready(uint32) {
 }
 
 // accept takes one connection; false if there is none, or no way to take it.
-func (a *acceptor) accept() bool {
+// It is known whether one waits.
+func (a *acceptor) accept(waits bool) bool {
 	s := a.engine.shared
 	if !s.budget.take(2) {
+		if !waits {
+			a.loop.again = true // the next look tells
+			return false
+		}
 		a.pause("descriptors", "descriptors are used up: new connections wait until others end")
 		return false
 	}
@@ -154,7 +170,7 @@ func (a *acceptor) resume() {
 		a.pause(reason(err), "cannot accept connections ("+err.Error()+"): new connections wait")
 		return
 	}
-	a.ready(0)
+	a.loop.again = true
 }
 
 // forget stops accepting for a listener.
@@ -168,31 +184,30 @@ func (l *loop) forget(listener *tcpListener) {
 	}
 }
 
-// prepareTCP sets what every connection of the proxy has: no waiting for more
-// to send (Nagle), urgent bytes in their place in the stream, and notice of a
-// peer that has vanished.
-func prepareTCP(fd int, keepAlive time.Duration) error {
-	set := func(level, option, value int) error {
-		return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, option, value))
-	}
-	err := errors.Join(
-		set(unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
-		set(unix.SOL_SOCKET, unix.SO_OOBINLINE, 1),
+// prepareTCP sets what every connection of the proxy has from its beginning: no
+// waiting for more to send (Nagle), and urgent bytes in their place in the
+// stream.
+func prepareTCP(fd int) error {
+	return errors.Join(
+		setOption(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
+		setOption(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1),
 	)
-	if keepAlive <= 0 || err != nil {
-		return err
+}
+
+// keepTCP has the kernel notice when a connection's peer has vanished.
+func keepTCP(fd int, period time.Duration) error {
+	if period <= 0 {
+		return nil
 	}
-	seconds := int((keepAlive + time.Second - 1) / time.Second) // what the kernel takes
-	for _, o := range [][3]int{
-		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, userTimeouts},
-		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(keepAlive.Milliseconds()) * userTimeouts},
-	} {
-		if err := set(o[0], o[1], o[2]); err != nil {
-			return err
-		}
-	}
-	return nil
+	seconds := int((period + time.Second - 1) / time.Second) // what the kernel takes
+	return errors.Join(
+		setOption(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1),
+		setOption(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds),
+		setOption(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds),
+		setOption(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAliveProbes),
+	)
+}
+
+func setOption(fd, level, option, value int) error {
+	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, option, value))
 }

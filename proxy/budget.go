@@ -10,14 +10,15 @@ import (
 // server, watches.
 const spare = 100
 
-// budget shares the process's descriptors out between listeners and traffic,
-// so that neither can take all of them: listeners may have three quarters,
-// traffic what listeners leave.
+// budget shares the process's descriptors out so that nobody can take them all:
+// listeners may have three quarters, traffic what they leave but for an eighth
+// that is kept for them, and UDP flows half of that.
 type budget struct {
 	mu        sync.Mutex
 	total     int
 	listeners int
-	traffic   int
+	traffic   int // of it flows
+	flows     int
 	freed     chan struct{} // closed when traffic next gives back; nil while nobody waits
 }
 
@@ -46,11 +47,33 @@ func (b *budget) giveListener() {
 func (b *budget) take(n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.listeners+b.traffic+n > b.total {
+	if b.traffic+n > b.forTraffic() {
 		return false
 	}
 	b.traffic += n
 	return true
+}
+
+// forTraffic is how many traffic may have now.
+func (b *budget) forTraffic() int { return b.total - max(b.listeners, b.total/8) }
+
+// takeFlow takes one descriptor for a UDP flow.
+func (b *budget) takeFlow() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.flows+1 > b.forTraffic()/2 || b.traffic+1 > b.forTraffic() {
+		return false
+	}
+	b.flows++
+	b.traffic++
+	return true
+}
+
+func (b *budget) giveFlow() {
+	b.mu.Lock()
+	b.flows--
+	b.mu.Unlock()
+	b.give(1)
 }
 
 func (b *budget) give(n int) {
@@ -90,7 +113,7 @@ func newFlowBudget(b *budget, flows int) *flowBudget {
 }
 
 func (b *flowBudget) tryAcquire() bool {
-	if b.free.Add(-1) < 0 || !b.take(1) {
+	if b.free.Add(-1) < 0 || !b.takeFlow() {
 		b.free.Add(1)
 		return false
 	}
@@ -98,6 +121,6 @@ func (b *flowBudget) tryAcquire() bool {
 }
 
 func (b *flowBudget) release() {
-	b.give(1)
+	b.giveFlow()
 	b.free.Add(1)
 }

@@ -82,6 +82,14 @@ func (e *end) receive(to *end) {
 // receiveByPipe moves bytes into the pipe, without copying them.
 func (e *end) receiveByPipe() {
 	n, err := splice(e.fd, e.pipe.w, pipeSize)
+	if err == unix.EAGAIN {
+		// Nothing is there, or an urgent mark, at which splice stops: a read tells.
+		e.bulk = false
+		if e.inPipe == 0 {
+			e.givePipe()
+		}
+		return
+	}
 	if e.received(n, pipeSize, err) {
 		e.inPipe += n
 		e.bulk = n >= chunk/4 // less is cheaper to copy

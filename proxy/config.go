@@ -21,6 +21,9 @@ type Rules interface {
 	Sync(ctx context.Context, redirects []service.Redirect) error
 }
 
+// maxKeepAlive is what the kernel takes (MAX_TCP_KEEPIDLE, include/net/tcp.h).
+const maxKeepAlive = 32767 * time.Second
+
 // PortRange is the range, both ends included, that listener ports are taken from.
 type PortRange struct {
 	First, Last uint16
@@ -108,6 +111,9 @@ func (c *Config) Validate() error {
 	}
 	if c.DrainTimeout < 0 {
 		errs = multierror.Append(errs, fmt.Errorf("--drain-timeout must not be below 0, got %v", c.DrainTimeout))
+	}
+	if c.KeepAlive > maxKeepAlive {
+		errs = multierror.Append(errs, fmt.Errorf("--tcp-keepalive must be at most %v, got %v", maxKeepAlive, c.KeepAlive))
 	}
 	if c.MaxUDPFlows < 1 {
 		errs = multierror.Append(errs, fmt.Errorf("--max-udp-flows must be above 0, got %d", c.MaxUDPFlows))

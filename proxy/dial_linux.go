@@ -26,6 +26,7 @@ type dialing struct {
 	pending []*attempt    // in the order of their start
 	until   time.Duration // when all attempts are given up
 	next    time.Duration // when another is made beside them
+	extra   int           // descriptors taken for attempts beside the first
 	errs    *multierror.Error
 
 	firstTried [1]netip.AddrPort // most need no more
@@ -53,7 +54,7 @@ func (s *session) dial() {
 // none, and none that may still answer, the client is refused.
 func (d *dialing) try() {
 	s := d.session
-	for len(d.tried) < maxAttempts {
+	for len(d.tried) < maxAttempts && d.mayTry() {
 		endpoint, ok := s.listener.group.Pick(s.clientAddr.Addr(), d.tried)
 		if !ok {
 			break
@@ -83,10 +84,31 @@ func (d *dialing) try() {
 	}
 }
 
+// mayTry takes a descriptor for an attempt beside others. The first uses the
+// session's own.
+func (d *dialing) mayTry() bool {
+	if len(d.pending) <= d.extra {
+		return true
+	}
+	if !d.session.loop.engine.shared.budget.take(1) {
+		return false
+	}
+	d.extra++
+	return true
+}
+
+// settle gives back what ended attempts have taken.
+func (d *dialing) settle() {
+	if n := d.extra - max(len(d.pending)-1, 0); n > 0 {
+		d.session.loop.engine.shared.budget.give(n)
+		d.extra -= n
+	}
+}
+
 // start connects, without waiting.
 func (a *attempt) start() error {
 	s := a.dialing.session
-	fd, err := beginConnect(a.endpoint, s.loop.engine.shared.mark, s.loop.engine.shared.timeouts.keepAlive)
+	fd, err := beginConnect(a.endpoint, s.loop.engine.shared.mark)
 	if err != nil {
 		return err
 	}
@@ -115,6 +137,7 @@ func (a *attempt) ready(events uint32) {
 	d.pending = append(d.pending[:at], d.pending[at+1:]...)
 	if err != nil {
 		l.close(a.fd)
+		d.settle()
 		d.failed(a, err)
 		d.try()
 		return
@@ -126,6 +149,8 @@ func (a *attempt) ready(events uint32) {
 			group.Failed(other.endpoint)
 		}
 	}
+	d.pending = d.pending[:0]
+	d.settle()
 	group.Succeeded(d.session.clientAddr.Addr(), a.endpoint)
 	d.session.endpoint.readable = events&unix.EPOLLIN != 0
 	d.session.endpoint.eager = events&eagerEvents != 0
@@ -159,10 +184,12 @@ func (d *dialing) close() {
 	for _, a := range d.pending {
 		d.session.loop.close(a.fd)
 	}
+	d.pending = d.pending[:0]
+	d.settle()
 }
 
 // beginConnect begins to connect a socket of its own.
-func beginConnect(to netip.AddrPort, mark uint32, keepAlive time.Duration) (int, error) {
+func beginConnect(to netip.AddrPort, mark uint32) (int, error) {
 	ipv6 := !to.Addr().Unmap().Is4()
 	domain := unix.AF_INET
 	if ipv6 {
@@ -172,9 +199,9 @@ func beginConnect(to netip.AddrPort, mark uint32, keepAlive time.Duration) (int,
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
-	err = prepareTCP(fd, keepAlive)
+	err = prepareTCP(fd)
 	if err == nil && mark != 0 {
-		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark)))
+		err = setOption(fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark))
 	}
 	if err == nil {
 		err = connect(fd, to, ipv6)

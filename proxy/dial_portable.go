@@ -108,5 +108,5 @@ func (d *dialer) attempt(ctx context.Context, endpoint netip.AddrPort, results c
 }
 
 func keepAliveConfig(d time.Duration) net.KeepAliveConfig {
-	return net.KeepAliveConfig{Enable: d > 0, Idle: d, Interval: d, Count: userTimeouts}
+	return net.KeepAliveConfig{Enable: d > 0, Idle: d, Interval: d, Count: keepAliveProbes}
 }

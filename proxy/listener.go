@@ -46,7 +46,7 @@ func (p *Proxier) listen(key service.Key, addr netip.AddrPort, group balancer) (
 	return l, nil
 }
 
-var errBudget = errors.New("listeners have used up three quarters of the descriptors that this process may open")
+var errBudget = errors.New("no descriptor is left for a listener")
 
 // socketProblem says why a portal has no socket, for the person who can help it.
 func socketProblem(key service.Key, portal service.Portal, err error) service.Problem {
@@ -66,7 +66,7 @@ func socketProblem(key service.Key, portal service.Portal, err error) service.Pr
 		problem.Advice = "ports below net.ipv4.ip_unprivileged_port_start need root or CAP_NET_BIND_SERVICE"
 	case errors.Is(err, errBudget):
 		problem.Reason = "DescriptorsUsedUp"
-		problem.Advice = "raise the limit on open files (ulimit -n, LimitNOFILE)"
+		problem.Advice = "raise the limit on open files (ulimit -n, LimitNOFILE); listeners may have three quarters of it"
 	default:
 		problem.Reason = "CannotListen"
 	}

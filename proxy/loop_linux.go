@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,6 +153,7 @@ func (l *loop) turns(uintptr) bool {
 		if !l.again && len(l.busy) == 0 {
 			return l.stopped || !l.rest()
 		}
+		runtime.Gosched() // work without end must not keep other goroutines from theirs
 	}
 	return true
 }

@@ -127,12 +127,22 @@ func (p *Proxier) Run(ctx context.Context) error {
 			p.config.Log.WithError(err).Errorf("cannot reconcile, trying again in %v; what was served is served on", retry)
 			next.Reset(retry)
 			retry = min(2*retry, p.config.SyncPeriod)
+		} else if p.hasProblems() { // a port may be free, a descriptor given back
+			next.Reset(retry)
+			retry = min(2*retry, p.config.SyncPeriod)
 		} else {
 			next.Reset(p.config.SyncPeriod)
 			retry = firstRetry
 		}
 		pause(ctx, p.config.MinSyncPeriod-time.Since(started))
 	}
+}
+
+// hasProblems says whether something could not be opened at the last reconcile.
+func (p *Proxier) hasProblems() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.status.problems) > 0
 }
 
 // sync makes listeners and rules as desired: open, redirect, close.
@@ -161,14 +171,30 @@ func (p *Proxier) wanted() (desired map[service.Key]service.Port, complete bool,
 	defer p.mu.Unlock()
 	desired = make(map[service.Key]service.Port, len(p.desired))
 	if !p.complete {
+		taken := portalsOf(p.desired)
 		for key, s := range p.ports {
-			desired[key] = s.spec
+			stale := s.spec
+			stale.Portals = slices.DeleteFunc(slices.Clone(stale.Portals), func(portal service.Portal) bool {
+				return taken[claim{key.Protocol, portal.Addr}]
+			})
+			desired[key] = stale
 		}
 	}
 	for _, port := range p.desired {
 		desired[port.Key] = port
 	}
 	return desired, p.complete, p.update
+}
+
+// portalsOf are the portals of all ports.
+func portalsOf(ports []service.Port) map[claim]bool {
+	all := make(map[claim]bool)
+	for _, port := range ports {
+		for _, portal := range port.Portals {
+			all[claim{port.Protocol, portal.Addr}] = true
+		}
+	}
+	return all
 }
 
 // open gives every desired port its listeners, serving or held as it has

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -129,6 +130,37 @@ func TestCase37_NothingIsRemovedUntilComplete(t *testing.T) {
 	f.Update([]service.Port{f.portNamed("late", other, named(t, "b"))}, true)
 	require.Eventually(t, func() bool { return len(f.Status().Ports) == 1 }, patience, time.Millisecond)
 	f.refused(f.portal)
+}
+
+// Until all sources are in, what is served already stays; but a portal that has
+// a new owner is the new owner's.
+func TestCase37_APortalMovesWhileIncomplete(t *testing.T) {
+	t.Parallel()
+	for _, rules := range []bool{false, true} {
+		t.Run(fmt.Sprint("rules ", rules), func(t *testing.T) {
+			t.Parallel()
+			r := &recorder{}
+			f := start(t, Config{})
+			if rules {
+				f = redirected(t, r, Config{})
+			}
+			portal := netip.AddrPortFrom(ownAddr(), 80)
+			f.update(f.portNamed("old", portal, named(t, "old")))
+			f.Update([]service.Port{f.portNamed("new", portal, named(t, "new"))}, false)
+			require.Eventually(t, func() bool { return len(f.Status().Ports) == 2 && !f.Status().Pending }, patience, time.Millisecond)
+			assert.Empty(t, f.Status().Problems)
+			to := portal
+			if rules {
+				redirects, _ := r.state()
+				require.Len(t, redirects, 1)
+				to = redirects[0].Listener
+			}
+			line := make([]byte, 4)
+			_, err := io.ReadFull(dialTCP(t, to), line)
+			require.NoError(t, err)
+			assert.Equal(t, "new\n", string(line))
+		})
+	}
 }
 
 func TestPortalMovesToAnotherServicePort(t *testing.T) {
@@ -279,11 +311,11 @@ func TestConfigNamesAllFaultsByTheirFlags(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{
 		DialTimeout: -1, HalfCloseTimeout: -1, IdleTimeout: -1, UDPTimeout: -1, SyncPeriod: -1, MinSyncPeriod: -1,
-		DrainTimeout: -1, MaxUDPFlows: -1, Ports: PortRange{First: 9, Last: 8}, Rules: &recorder{},
+		KeepAlive: 10 * time.Hour, DrainTimeout: -1, MaxUDPFlows: -1, Ports: PortRange{First: 9, Last: 8}, Rules: &recorder{},
 	})
 	require.Error(t, err)
 	for _, flag := range []string{
-		"--dial-timeout", "--tcp-half-close-timeout", "--tcp-idle-timeout", "--udp-timeout", "--sync-period",
+		"--dial-timeout", "--tcp-half-close-timeout", "--tcp-idle-timeout", "--tcp-keepalive", "--udp-timeout", "--sync-period",
 		"--min-sync-period", "--drain-timeout", "--max-udp-flows", "--proxy-port-range", "listening address",
 	} {
 		assert.ErrorContains(t, err, flag)

@@ -25,6 +25,7 @@ type session struct {
 	flushing *end          // wait until its peer has everything, then reset it
 	left     int           // bytes that its peer had not acknowledged when last looked
 	patience time.Duration // until when left must have shrunk
+	settled  bool
 	over     bool
 	isBusy   bool
 
@@ -85,10 +86,32 @@ func (s *session) connected(fd int, endpoint netip.AddrPort) {
 		s.reset(endedAbort)
 		return
 	}
-	if idle := l.engine.shared.timeouts.idle; idle > 0 {
-		l.arm(s, l.now+idle)
-	}
+	s.watch()
 	s.turn()
+}
+
+// watch arms the timer for what may be due first from now on.
+func (s *session) watch() {
+	next := s.quiet()
+	if !s.settled && (next == 0 || settling < next) {
+		next = settling
+	}
+	if next > 0 {
+		s.loop.arm(s, s.loop.now+next)
+	}
+}
+
+// settling is how long a connection must have lived to be worth the four calls
+// of keepTCP. Those that end sooner, and in many a service that is most, are
+// spared them.
+const settling = time.Second
+
+// settle is for a connection that has lived for some time.
+func (s *session) settle() {
+	s.settled = true
+	if err := keepTCP(s.endpoint.fd, s.loop.engine.shared.timeouts.keepAlive); err != nil {
+		s.loop.engine.log(s, s.endpointAddr, err, "no keepalive for the endpoint's connection")
+	}
 }
 
 // ready is told what epoll found.
@@ -155,7 +178,7 @@ func (s *session) passOn(from, to *end) {
 		to.finished = true
 		_ = unix.Shutdown(to.fd, unix.SHUT_WR)
 		s.used = s.loop.now
-		s.loop.arm(s, s.loop.now+s.quiet())
+		s.watch()
 	}
 }
 
@@ -175,10 +198,23 @@ func (s *session) expired() {
 		s.dialing.expired()
 	case s.flushing != nil:
 		s.flushed()
-	case s.loop.now >= s.used+s.quiet():
+	default:
+		if !s.settled {
+			s.settle()
+		}
+		s.checkIdle()
+	}
+}
+
+// checkIdle ends a session that has been without traffic for too long.
+func (s *session) checkIdle() {
+	quiet := s.quiet()
+	switch {
+	case quiet == 0:
+	case s.loop.now >= s.used+quiet:
 		s.reset(endedTimeout)
 	default:
-		s.loop.arm(s, s.used+s.quiet())
+		s.loop.arm(s, s.used+quiet)
 	}
 }
 

@@ -60,9 +60,11 @@ const (
 // each connect.
 const maxAttempts = 8
 
-// userTimeouts is how many keepalive periods sent data may stay unacknowledged,
-// or a peer's window closed, before the connection is given up.
-const userTimeouts = 10
+// keepAliveProbes is how many keepalive probes may go unanswered before the peer
+// counts as gone. Data that is not acknowledged is the kernel's to give up
+// (net.ipv4.tcp_retries2, some 15 minutes): TCP_USER_TIMEOUT would be sooner,
+// and would also end connections whose peer is there and has stopped reading.
+const keepAliveProbes = 5
 
 // isLocal tells a failure of this host, descriptors or rights, from one of the
 // endpoint's. A lack of local ports counts as the endpoint's: ports run out

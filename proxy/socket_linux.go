@@ -101,6 +101,9 @@ func openUDP(addr netip.AddrPort) (*udpSocket, error) {
 
 // release hands out a socket that receives. The caller closes it.
 func (s *udpSocket) release() (*net.UDPConn, error) {
+	if s.held == nil { // holding it failed
+		return openUDPConn(s.addr, 0)
+	}
 	conn, err := beside(s.held, s.addr)
 	if err != nil {
 		return nil, err
@@ -139,7 +142,11 @@ func beside(first syscall.Conn, addr netip.AddrPort) (*net.UDPConn, error) {
 	if err != nil {
 		return nil, errors.Join(err, setReusePort(first, addr, 0))
 	}
-	return second, setReusePort(second, addr, 0)
+	if err := setReusePort(second, addr, 0); err != nil {
+		_ = second.Close()
+		return nil, err
+	}
+	return second, nil
 }
 
 func setReusePort(conn syscall.Conn, addr netip.AddrPort, on int) error {

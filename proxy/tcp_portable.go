@@ -28,8 +28,7 @@ type tcpListener struct {
 
 	accepting sync.WaitGroup // the accept loop, which runs while it serves
 	serving   bool
-	closed    context.Context
-	closing   context.CancelFunc
+	stop      context.CancelFunc // of the accept loop
 }
 
 func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, s *shared) (*tcpListener, error) {
@@ -37,9 +36,7 @@ func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, s *sha
 	if err != nil {
 		return nil, err
 	}
-	l := &tcpListener{key: key, sock: sock, group: group, shared: s}
-	l.closed, l.closing = context.WithCancel(context.Background())
-	return l, nil
+	return &tcpListener{key: key, sock: sock, group: group, shared: s}, nil
 }
 
 func (l *tcpListener) addr() netip.AddrPort { return l.sock.addr }
@@ -53,8 +50,10 @@ func (l *tcpListener) serve() error {
 		return err
 	}
 	l.serving = true
+	var ctx context.Context
+	ctx, l.stop = context.WithCancel(context.Background())
 	l.accepting.Add(1)
-	go l.acceptLoop()
+	go l.acceptLoop(ctx)
 	return nil
 }
 
@@ -65,6 +64,7 @@ func (l *tcpListener) hold() error {
 	if err := l.sock.hold(); err != nil {
 		return err
 	}
+	l.stop()
 	l.accepting.Wait()
 	l.serving = false
 	return nil
@@ -72,7 +72,9 @@ func (l *tcpListener) hold() error {
 
 // close stops accepting and frees the address. Connections go on.
 func (l *tcpListener) close() {
-	l.closing()
+	if l.serving {
+		l.stop()
+	}
 	_ = l.sock.close()
 	l.accepting.Wait()
 }
@@ -84,8 +86,8 @@ func (l *tcpListener) endpointsChanged(func(netip.AddrPort) bool) {}
 // countFlows: TCP has connections, which are counted where they are kept.
 func (l *tcpListener) countFlows(map[netip.AddrPort]int) {}
 
-// acceptLoop accepts until the socket is held or closed.
-func (l *tcpListener) acceptLoop() {
+// acceptLoop accepts until the socket is held or closed, and ctx ends.
+func (l *tcpListener) acceptLoop(ctx context.Context) {
 	defer l.accepting.Done()
 	const first, last = 5 * time.Millisecond, time.Second
 	pause := first
@@ -94,7 +96,7 @@ func (l *tcpListener) acceptLoop() {
 		switch {
 		case err == nil:
 			pause = first
-			if !l.admit() {
+			if !l.admit(ctx) {
 				_ = conn.Close()
 				return
 			}
@@ -106,7 +108,7 @@ func (l *tcpListener) acceptLoop() {
 			// while others end. A client that gave up ends here too.
 			l.shared.metrics.AcceptErrors.WithLabelValues(reason(err)).Inc()
 			l.shared.warn.limited(l.shared.log.WithError(err), "cannot accept connections, trying again until descriptors are free")
-			if !l.sleep(pause) {
+			if !sleep(ctx, pause) {
 				return
 			}
 			pause = min(2*pause, last)
@@ -116,8 +118,8 @@ func (l *tcpListener) acceptLoop() {
 
 // admit takes the two descriptors of a proxied connection from the budget and
 // waits while there are none: meanwhile clients queue in the kernel. It is
-// false when the listener was closed before there were.
-func (l *tcpListener) admit() bool {
+// false when ctx ends before there are.
+func (l *tcpListener) admit(ctx context.Context) bool {
 	for {
 		freed := l.shared.budget.waitFreed()
 		if l.shared.budget.take(2) {
@@ -127,19 +129,19 @@ func (l *tcpListener) admit() bool {
 		l.shared.warn.limited(l.shared.log, "descriptors are used up: new connections wait until others end")
 		select {
 		case <-freed:
-		case <-l.closed.Done():
+		case <-ctx.Done():
 			return false
 		}
 	}
 }
 
-func (l *tcpListener) sleep(d time.Duration) bool {
+func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return true
-	case <-l.closed.Done():
+	case <-ctx.Done():
 		return false
 	}
 }

@@ -198,7 +198,7 @@ func TestCase51_OneFamilyAlone(t *testing.T) {
 	for _, tt := range []struct{ listen, other string }{{"0.0.0.0", "::1"}, {"::", "127.0.0.1"}} {
 		t.Run(tt.listen, func(t *testing.T) {
 			t.Parallel()
-			sock, err := openTCP(netip.AddrPortFrom(netip.MustParseAddr(tt.listen), 0))
+			sock, err := openTCP(netip.AddrPortFrom(netip.MustParseAddr(tt.listen), 8051))
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = sock.close() })
 			require.NoError(t, sock.listen())
