@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
+	"github.com/userspace-proxy/userspace-proxy/internal/redirects"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -137,7 +138,7 @@ func (c Config) Validate() error {
 	if c.CanaryPeriod <= 0 || c.CheckPeriod <= 0 {
 		fault("periods of checks %s and %s: must be above 0", c.CanaryPeriod, c.CheckPeriod)
 	}
-	return inOrder(faults)
+	return redirects.InOrder(faults)
 }
 
 // sinks are the ports of the listening address to which refused and dropped
@@ -162,14 +163,4 @@ func cannotListen(family service.Family, addr netip.Addr) string {
 		return "the kernel takes nothing for a loopback address from outside (and route_localnet would open all of them)"
 	}
 	return ""
-}
-
-// inOrder is the error of some faults, each once, in whatever order they were
-// found.
-func inOrder(faults *multierror.Error) error {
-	if faults != nil {
-		slices.SortFunc(faults.Errors, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
-		faults.Errors = slices.CompactFunc(faults.Errors, func(a, b error) bool { return a.Error() == b.Error() })
-	}
-	return faults.ErrorOrNil()
 }

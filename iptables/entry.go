@@ -1,16 +1,11 @@
 package iptables
 
 import (
-	"cmp"
-	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/hashicorp/go-multierror"
-
+	"github.com/userspace-proxy/userspace-proxy/internal/redirects"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -19,10 +14,6 @@ import (
 type Portal struct {
 	Addr     netip.AddrPort
 	Protocol service.Protocol
-}
-
-func (p Portal) compare(o Portal) int {
-	return cmp.Or(p.Addr.Compare(o.Addr), cmp.Compare(p.Protocol, o.Protocol))
 }
 
 func (p Portal) family() service.Family { return service.FamilyOf(p.Addr.Addr()) }
@@ -35,75 +26,15 @@ type entry struct {
 	service  service.PortName
 }
 
-func (e entry) compare(o entry) int {
-	return cmp.Or(
-		cmp.Compare(e.service.String(), o.service.String()),
-		e.Portal.compare(o.Portal),
-		cmp.Compare(e.action, o.action),
-		e.listener.Compare(o.listener),
-	)
-}
-
-// entries are what the redirects come to, by portal. Redirects that cannot be
-// expressed are left out and named in the error; the others are whole.
-// Redirects of a family without a listening address are skipped.
-func (c Config) entries(redirects []service.Redirect) ([]entry, error) {
-	claims := make(map[Portal]entry, len(redirects))
-	var faults *multierror.Error
-	leaveOut := func(s service.PortName, portal netip.AddrPort, why string) {
-		faults = multierror.Append(faults, fmt.Errorf("redirect of %q at %q left out: %s", s, portal, why))
+// entries are what the redirects come to, by portal. Those that cannot be
+// expressed are left out and named in the error.
+func (c Config) entries(all []service.Redirect) ([]entry, error) {
+	settled, err := redirects.Settle(all, redirects.Place{Listen: c.Listen, Ports: c.Ports})
+	list := make([]entry, len(settled))
+	for i, r := range settled {
+		list[i] = entry{Portal: Portal{r.Portal, r.Protocol}, action: r.Action, listener: r.Listener, service: r.Service}
 	}
-	for _, r := range redirects {
-		e, why := c.entry(r)
-		if why != "" {
-			leaveOut(r.Service, r.Portal, why)
-			continue
-		}
-		if _, served := c.Listen[e.family()]; !served {
-			continue
-		}
-		if first, taken := claims[e.Portal]; taken && first != e {
-			// Resolve lets only one Service have a portal. Whoever calls
-			// without it gets the same winner in whatever order.
-			if first.compare(e) > 0 {
-				first, e = e, first
-			}
-			leaveOut(e.service, e.Addr, "another redirect has the portal")
-			e = first
-		}
-		claims[e.Portal] = e
-	}
-	list := slices.SortedFunc(maps.Values(claims), func(a, b entry) int { return a.Portal.compare(b.Portal) })
-	return list, inOrder(faults)
-}
-
-// entry is what one redirect comes to, or why it cannot be expressed.
-func (c Config) entry(r service.Redirect) (entry, string) {
-	addr := r.Portal.Addr().Unmap()
-	e := entry{
-		Portal:  Portal{netip.AddrPortFrom(addr, r.Portal.Port()), r.Protocol},
-		action:  r.Action,
-		service: r.Service,
-	}
-	switch {
-	case !addr.IsValid(), addr.Zone() != "", addr.IsUnspecified(), addr.IsMulticast():
-		return e, "not an address that a portal can have"
-	case r.Portal.Port() == 0:
-		return e, "no port"
-	case r.Protocol != service.TCP && r.Protocol != service.UDP:
-		return e, fmt.Sprintf("no protocol %q here", r.Protocol)
-	}
-	switch r.Action {
-	case service.Refuse, service.Drop:
-	case service.ToListener:
-		e.listener = netip.AddrPortFrom(r.Listener.Addr().Unmap(), r.Listener.Port())
-		if listen, served := c.Listen[e.family()]; served && (e.listener.Addr() != listen || !c.Ports.Contains(e.listener.Port())) {
-			return e, fmt.Sprintf("listener %q is not on %q with a port of %s, so that nothing guards it", r.Listener, listen, c.Ports)
-		}
-	default:
-		return e, fmt.Sprintf("no action %q", r.Action)
-	}
-	return e, ""
+	return list, err
 }
 
 // rule is the entry's rule: it matches the portal as a whole, wherever in the

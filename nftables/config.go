@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
+	"github.com/userspace-proxy/userspace-proxy/internal/redirects"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -43,6 +44,14 @@ type Config struct {
 
 	// Timeout is how long one run of nft may take. Default: 10 s.
 	Timeout time.Duration
+
+	// CanaryPeriod is the time between two looks of Watch whether anything
+	// has changed at all. Default: 1 s.
+	CanaryPeriod time.Duration
+
+	// CheckPeriod is the time between two comparisons of all of our tables by
+	// Watch. Default: 30 s.
+	CheckPeriod time.Duration
 }
 
 // PortRange is a range of ports, both ends included.
@@ -67,6 +76,12 @@ func (c Config) Defaults() Config {
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
+	}
+	if c.CanaryPeriod == 0 {
+		c.CanaryPeriod = time.Second
+	}
+	if c.CheckPeriod == 0 {
+		c.CheckPeriod = 30 * time.Second
 	}
 	return c
 }
@@ -98,7 +113,10 @@ func (c Config) Validate() error {
 	if c.Timeout <= 0 {
 		fault("timeout %s: must be above 0", c.Timeout)
 	}
-	return inOrder(faults)
+	if c.CanaryPeriod <= 0 || c.CheckPeriod <= 0 {
+		fault("periods of checks %s and %s: must be above 0", c.CanaryPeriod, c.CheckPeriod)
+	}
+	return redirects.InOrder(faults)
 }
 
 // ours says whether a table's name is one that some version of this package

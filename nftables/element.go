@@ -2,14 +2,12 @@ package nftables
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/hashicorp/go-multierror"
-
+	"github.com/userspace-proxy/userspace-proxy/internal/redirects"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -41,17 +39,6 @@ func (e element) compare(o element) int {
 		e.addr.Compare(o.addr),
 		cmp.Compare(e.proto, o.proto),
 	)
-}
-
-// precedes says which of two redirects has a portal that both claim. Resolve
-// lets only one Service have it; whoever calls without Resolve gets the same
-// winner in whatever order.
-func (e element) precedes(o element) bool {
-	return cmp.Or(
-		cmp.Compare(e.service.String(), o.service.String()),
-		cmp.Compare(e.action, o.action),
-		e.listener.Compare(o.listener),
-	) < 0
 }
 
 // match is the element's left side, as nft writes it.
@@ -99,47 +86,28 @@ func (e element) comment() string {
 	return s
 }
 
-// elements are what the redirects come to, by key. Redirects that cannot be
-// expressed are left out and named in the error; the others are whole.
-// Redirects of a family without a listening address are skipped.
-func (c Config) elements(redirects []service.Redirect) (map[key]element, error) {
-	all := make(map[key]element, len(redirects))
-	var faults *multierror.Error
-	leaveOut := func(s service.PortName, portal netip.AddrPort, why string) {
-		faults = multierror.Append(faults, fmt.Errorf("redirect of %q at %q left out: %s", s, portal, why))
-	}
-	for _, r := range redirects {
-		e, why := c.element(r)
-		if why != "" {
-			leaveOut(r.Service, r.Portal, why)
-			continue
+// elements are what the redirects come to, by key. Those that cannot be
+// expressed are left out and named in the error.
+func (c Config) elements(all []service.Redirect) (map[key]element, error) {
+	settled, err := redirects.Settle(all, redirects.Place{Listen: c.Listen, Ports: c.Ports})
+	elements := make(map[key]element, len(settled))
+	for _, r := range settled {
+		e := element{
+			key: key{addr: r.Portal, proto: r.Protocol}, set: deniedMap,
+			action: r.Action, listener: r.Listener, service: r.Service,
 		}
-		if _, served := c.Listen[e.family()]; !served {
-			continue
+		if e.action == service.ToListener {
+			e.set = portalsMap
 		}
-		if first, taken := all[e.key]; taken && first != e {
-			if e.precedes(first) {
-				first, e = e, first
-			}
-			leaveOut(e.service, e.addr, "another redirect has the portal")
-			e = first
+		if e.addr.Addr().IsLoopback() {
+			e.set = loopback(e.set)
 		}
-		all[e.key] = e
+		elements[e.key] = e
 	}
 	if c.SharedListen {
-		c.addListeners(all)
+		c.addListeners(elements)
 	}
-	return all, inOrder(faults)
-}
-
-// inOrder is the error of some faults, each once, in whatever order they were
-// found.
-func inOrder(faults *multierror.Error) error {
-	if faults != nil {
-		slices.SortFunc(faults.Errors, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
-		faults.Errors = slices.CompactFunc(faults.Errors, func(a, b error) bool { return a.Error() == b.Error() })
-	}
-	return faults.ErrorOrNil()
+	return elements, err
 }
 
 // addListeners adds the ports that the guard covers where it does not cover
@@ -154,40 +122,6 @@ func (c Config) addListeners(all map[key]element) {
 	for _, k := range listeners {
 		all[k] = element{key: k, set: listenersSet}
 	}
-}
-
-// element is what one redirect comes to, or why it cannot be expressed.
-func (c Config) element(r service.Redirect) (element, string) {
-	addr := r.Portal.Addr().Unmap()
-	e := element{
-		key:     key{addr: netip.AddrPortFrom(addr, r.Portal.Port()), proto: r.Protocol},
-		action:  r.Action,
-		service: r.Service,
-	}
-	switch {
-	case !addr.IsValid(), addr.Zone() != "", addr.IsUnspecified(), addr.IsMulticast():
-		return e, "not an address that a portal can have"
-	case r.Portal.Port() == 0:
-		return e, "no port"
-	case r.Protocol != service.TCP && r.Protocol != service.UDP:
-		return e, fmt.Sprintf("no protocol %q here", r.Protocol)
-	}
-	switch r.Action {
-	case service.Refuse, service.Drop:
-		e.set = deniedMap
-	case service.ToListener:
-		e.set = portalsMap
-		e.listener = netip.AddrPortFrom(r.Listener.Addr().Unmap(), r.Listener.Port())
-		if listen, served := c.Listen[e.family()]; served && (e.listener.Addr() != listen || !c.Ports.Contains(e.listener.Port())) {
-			return e, fmt.Sprintf("listener %q is not on %q with a port of %s, so that nothing guards it", r.Listener, listen, c.Ports)
-		}
-	default:
-		return e, fmt.Sprintf("no action %q", r.Action)
-	}
-	if addr.IsLoopback() {
-		e.set = loopback(e.set)
-	}
-	return e, ""
 }
 
 // sorted are elements in the order of a script.
