@@ -11,8 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/userspace-proxy/userspace-proxy/internal/nfgen"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -97,9 +96,8 @@ func (c *commands) clean(ctx context.Context) error {
 // makes it, and its hooks then cost every packet something.
 func (c *commands) exists(table string) (bool, error) {
 	if !c.legacy() {
-		_, err := nftGeneration()
-		// A kernel without nf_tables has no such socket, or does not know the question.
-		return !errors.Is(err, unix.EPROTONOSUPPORT) && !errors.Is(err, unix.EINVAL), nil
+		_, err := nfgen.Read()
+		return !nfgen.NoTables(err), nil
 	}
 	file := "/proc/thread-self/net/ip_tables_names"
 	if c.family == service.IPv6 {

@@ -3,15 +3,13 @@
 package iptables
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"strings"
 	"unsafe"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/userspace-proxy/userspace-proxy/internal/nfgen"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -25,23 +23,14 @@ type generation struct {
 // after is the generation that some steps lead to if nobody else takes one
 // meanwhile; the zero value where that cannot be foretold.
 func (g generation) after(steps int) generation {
-	if g.number == 0 {
-		return generation{}
-	}
-	for range steps {
-		g.number++
-		if g.number == 0 {
-			g.number++ // as the kernel does
-		}
-	}
-	return g
+	return generation{number: nfgen.After(g.number, steps)}
 }
 
 // generation is that of the rules that these commands change. To ask for it
 // costs some microseconds, however many rules there are.
 func (c *commands) generation() (generation, error) {
 	if !c.legacy() {
-		number, err := nftGeneration()
+		number, err := nfgen.Read()
 		return generation{number: number}, err
 	}
 	var all strings.Builder
@@ -53,32 +42,6 @@ func (c *commands) generation() (generation, error) {
 		all.WriteString(info)
 	}
 	return generation{tables: all.String()}, nil
-}
-
-// nftGeneration is the number of the last change of any nf_tables rule in this
-// network namespace.
-func nftGeneration() (uint32, error) {
-	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0)
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
-	messages, err := req.Execute(unix.NETLINK_NETFILTER, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN)
-	if err != nil {
-		return 0, fmt.Errorf("asking for the generation of the ruleset: %w", err)
-	}
-	for _, m := range messages {
-		if len(m) < nl.SizeofNfgenmsg {
-			continue
-		}
-		attrs, err := nl.ParseRouteAttr(m[nl.SizeofNfgenmsg:])
-		if err != nil {
-			return 0, fmt.Errorf("reading the generation of the ruleset: %w", err)
-		}
-		for _, a := range attrs { // the others tell who asks
-			if a.Attr.Type == unix.NFTA_GEN_ID && len(a.Value) >= 4 {
-				return binary.BigEndian.Uint32(a.Value), nil
-			}
-		}
-	}
-	return 0, errors.New("the kernel told no generation of the ruleset")
 }
 
 // tableInfo is what IPT_SO_GET_INFO (linux/netfilter_ipv4/ip_tables.h) tells of

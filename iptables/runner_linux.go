@@ -55,9 +55,9 @@ func New(c Config) (*Runner, error) {
 // that differ are written, and if none does, nothing is run.
 //
 // Each table changes in one step. An error leaves the rules that were there
-// last, in the family that it is of. One exception: redirects that cannot be
-// expressed are left out and named in the error, and the others are applied;
-// one odd Service must not hold up the rest.
+// last, in the family that it is of. Redirects that cannot be expressed are left
+// out and the others are applied, since one odd Service must not hold up the
+// rest; where nothing else is wrong the error is a service.LeftOutError.
 func (r *Runner) Sync(ctx context.Context, redirects []service.Redirect) error {
 	entries, leftOut := r.config.entries(redirects)
 	r.mu.Lock()
@@ -81,6 +81,9 @@ func (r *Runner) Sync(ctx context.Context, redirects []service.Redirect) error {
 		if err := sweep(ctx, r.config, r.serves); err != nil {
 			errs = append(errs, fmt.Errorf("removing what an earlier run left (not tried again; see cleanup): %w", err))
 		}
+	}
+	if len(errs) == 0 && leftOut != nil {
+		return &service.LeftOutError{Err: leftOut}
 	}
 	return errors.Join(append(errs, leftOut)...)
 }

@@ -152,6 +152,7 @@ func TestRedirectsThatCannotBeAreLeftOut(t *testing.T) {
 		w.Node.Do(t, func() {
 			err := w.runner.Sync(t.Context(), append(mixed(), bad))
 			require.ErrorContains(t, err, `redirect of "default/cross:main/TCP" at "10.96.0.12:80" left out: listener "[fd77::1]:10000" is not on "169.254.77.1"`)
+			require.True(t, service.Applied(err))
 		})
 	}
 	assert.Contains(t, w.dump(t), "10.96.0.10/32", "the others are applied")

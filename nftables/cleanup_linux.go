@@ -4,24 +4,29 @@ package nftables
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"sigs.k8s.io/knftables"
 )
 
 // Cleanup removes the tables that any version of this package may have made,
-// in one transaction, and nothing else. Where there are none it does nothing.
+// in one transaction, and nothing else. Where there are none, or the kernel has
+// no nf_tables, it does nothing.
 //
 // Without an nft command it returns ErrNoNFT: rules in the kernel outlive the
 // command that made them, and nobody can tell whether there are some.
 func Cleanup(ctx context.Context) error {
 	tables, err := listTables(ctx)
+	if errors.Is(err, ErrNoTables) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("removing nftables rules: %w", err)
 	}
 	tool, err := knftables.New("", "")
 	if err != nil {
-		return fmt.Errorf("removing nftables rules: %w", explain(err))
+		return fmt.Errorf("removing nftables rules: %w", explainFirst(err))
 	}
 	tx := tool.NewTransaction()
 	for _, t := range tables {

@@ -12,4 +12,12 @@ var (
 
 	// ErrNoRight says that the kernel lets this process change no rules.
 	ErrNoRight = errors.New("no right to change rules: needs root or CAP_NET_ADMIN (ambient, for a user who is not root, so that nft inherits it), or use --redirect=none")
+
+	// ErrNoTables says that the kernel has no nf_tables, so that there can be
+	// no rules either.
+	ErrNoTables = errors.New("this kernel has no nf_tables: load or build the module, or use --redirect=none")
+
+	// ErrDamaged says that our tables in the kernel are not as they were
+	// applied: somebody else has changed them.
+	ErrDamaged = errors.New("rules were changed by somebody else")
 )

@@ -26,6 +26,9 @@ type foundTable struct {
 func listTables(ctx context.Context) ([]foundTable, error) {
 	out, err := nft(ctx, "list", "tables")
 	if err != nil {
+		if unknownToKernel(err) {
+			err = ErrNoTables
+		}
 		return nil, fmt.Errorf("listing tables: %w", err)
 	}
 	var tables []foundTable
@@ -67,11 +70,25 @@ func explain(err error) error {
 		return ErrNoNFT
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES), strings.Contains(text, "Operation not permitted"):
 		return ErrNoRight
+	case errors.Is(err, syscall.EPROTONOSUPPORT), strings.Contains(text, "Protocol not supported"):
+		return ErrNoTables
 	case strings.Contains(text, "not supported"):
 		return fmt.Errorf("%s (the kernel lacks a part of nf_tables: load or build its modules, or use --redirect=none)", firstLines(text))
 	}
 	return errors.New(firstLines(text))
 }
+
+// explainFirst is explain for an error of the first question to the kernel.
+func explainFirst(err error) error {
+	if unknownToKernel(err) {
+		return ErrNoTables
+	}
+	return explain(err)
+}
+
+// unknownToKernel says whether the first question to the kernel failed because
+// it has no nf_tables. Nothing else is wrong with that question.
+func unknownToKernel(err error) bool { return strings.Contains(err.Error(), "Invalid argument") }
 
 // firstLines keeps what nft says first: of a script of thousands of lines it
 // complains about each.

@@ -34,7 +34,7 @@ func Probe(ctx context.Context, c Config) (Report, error) {
 	}
 	tool, err := knftables.New("", "")
 	if err != nil {
-		return Report{}, fmt.Errorf("probing nftables: %w", explain(err))
+		return Report{}, fmt.Errorf("probing nftables: %w", explainFirst(err))
 	}
 	report := families(ctx, c, tool)
 	line, _, _ := strings.Cut(string(version), "\n")

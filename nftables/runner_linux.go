@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/userspace-proxy/userspace-proxy/internal/nfgen"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -20,7 +21,10 @@ type Runner struct {
 	tables func(context.Context) ([]foundTable, error) // what tables there are
 
 	mu      sync.Mutex
-	applied map[key]element // what the kernel has; nil where that is not known
+	applied map[key]element           // what the kernel has; nil where that is not known
+	seen    map[service.Family]string // how nft prints our tables but for their elements, once looked at
+	syncs   int                       // how often something was written
+	clean   uint32                    // at this generation the kernel had what was applied; 0: not known
 }
 
 // New makes a Runner and changes nothing yet. It tells why the nft command
@@ -32,7 +36,7 @@ func New(c Config) (*Runner, error) {
 	}
 	nft, err := knftables.New("", "")
 	if err != nil {
-		return nil, fmt.Errorf("trying nft: %w", explain(err))
+		return nil, fmt.Errorf("trying nft: %w", explainFirst(err))
 	}
 	return newRunner(c, nft, listTables), nil
 }
@@ -46,9 +50,9 @@ func newRunner(c Config, nft knftables.Interface, tables func(context.Context) (
 // Forget) our tables are replaced as a whole, otherwise what differs is
 // changed, and if nothing does, nothing is run.
 //
-// An error leaves the rules that were there last. One exception: redirects
-// that cannot be expressed are left out and named in the error, and the others
-// are applied; one odd Service must not hold up the rest.
+// An error leaves the rules that were there last, unless it is a
+// service.LeftOutError: redirects that cannot be expressed are left out and the
+// others are applied, since one odd Service must not hold up the rest.
 func (r *Runner) Sync(ctx context.Context, redirects []service.Redirect) error {
 	want, leftOut := r.config.elements(redirects)
 	r.mu.Lock()
@@ -61,14 +65,19 @@ func (r *Runner) Sync(ctx context.Context, redirects []service.Redirect) error {
 		return fmt.Errorf("syncing nftables rules: %w", err)
 	}
 	if tx.NumOperations() > 0 {
+		r.syncs++
 		if err := r.nft.Run(ctx, tx); err != nil {
 			// A run that was cut short may have come through or not.
-			r.applied = nil
+			r.forget()
 			return fmt.Errorf("syncing nftables rules: %w", explainWithin(ctx, err))
 		}
+		r.clean = nfgen.After(r.clean, 1)
 	}
 	r.applied = want
-	return leftOut
+	if leftOut != nil {
+		return &service.LeftOutError{Err: leftOut}
+	}
+	return nil
 }
 
 // Forget says that the kernel's state is no longer known, say because somebody
@@ -76,8 +85,10 @@ func (r *Runner) Sync(ctx context.Context, redirects []service.Redirect) error {
 func (r *Runner) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.applied = nil
+	r.forget()
 }
+
+func (r *Runner) forget() { r.applied, r.seen, r.clean = nil, nil, 0 }
 
 // transaction leads from what the kernel has to what it should have. When it
 // replaces our tables it removes in the same step what an earlier run left in

@@ -135,6 +135,7 @@ func TestRedirectsThatCannotBeAreLeftOut(t *testing.T) {
 	for range 2 {
 		err := r.Sync(t.Context(), append(mixed(), bad))
 		require.ErrorContains(t, err, `redirect of "default/cross:main/TCP" at "10.96.0.12:80" left out: listener "[fd77::1]:10000" is not on "169.254.77.1"`)
+		require.True(t, service.Applied(err))
 	}
 	assert.Len(t, nft.runs, 1, "the others are applied, and nothing is run to apply them again")
 	assert.Contains(t, kernel.Dump(), "10.96.0.10 . tcp . 80")

@@ -17,6 +17,12 @@ func New(Config) (*Runner, error) { return nil, ErrUnsupported }
 // Sync returns ErrUnsupported.
 func (*Runner) Sync(context.Context, []service.Redirect) error { return ErrUnsupported }
 
+// Check returns ErrUnsupported.
+func (*Runner) Check(context.Context) error { return ErrUnsupported }
+
+// Watch returns ErrUnsupported.
+func (*Runner) Watch(context.Context, func(error)) error { return ErrUnsupported }
+
 // Forget does nothing.
 func (*Runner) Forget() {}
 

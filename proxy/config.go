@@ -17,7 +17,9 @@ import (
 type Rules interface {
 	// Sync makes the rules equal to redirects, all of them, at one moment. On
 	// an error the rules that were in force before still are, and the next
-	// call starts from what is really there. Calls come one at a time.
+	// call starts from what is really there; but after a service.LeftOutError
+	// all redirects are in force that it does not name, and no others. Calls
+	// come one at a time.
 	Sync(ctx context.Context, redirects []service.Redirect) error
 }
 

@@ -152,7 +152,7 @@ func (p *Proxier) sync(ctx context.Context) error {
 
 	problems, openErr := p.open(desired)
 	redirectErr := p.redirect(ctx, desired)
-	if redirectErr == nil && complete {
+	if service.Applied(redirectErr) && complete {
 		p.close(desired)
 	}
 

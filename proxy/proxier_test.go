@@ -119,6 +119,23 @@ func TestCase32_AFailedSyncKeepsListenersAndIsRetried(t *testing.T) {
 	require.Eventually(t, func() bool { return f.Status().Error == "" && len(f.Status().Ports) == 0 }, patience, time.Millisecond)
 }
 
+// What rules cannot express keeps nothing open that they do not lead to any more.
+func TestLeftOutRedirectsAreReportedAndTheOthersApplied(t *testing.T) {
+	t.Parallel()
+	r := &recorder{}
+	f := redirected(t, r, Config{Linger: time.Millisecond})
+	f.update(f.portNamed("one", netip.AddrPortFrom(ownAddr(), 80), named(t, "a")))
+	redirects, _ := r.state()
+
+	r.mu.Lock()
+	r.before = func([]service.Redirect) error { return &service.LeftOutError{Err: errors.New("two is left out")} }
+	r.mu.Unlock()
+	f.Update(nil, true)
+	require.Eventually(t, func() bool { return f.Status().Error == "apply 0 redirects: two is left out" }, patience, time.Millisecond)
+	require.Empty(t, f.Status().Ports)
+	require.Eventually(t, func() bool { _, err := net.Dial("tcp", redirects[0].Listener.String()); return err != nil }, patience, time.Millisecond)
+}
+
 func TestCase37_NothingIsRemovedUntilComplete(t *testing.T) {
 	t.Parallel()
 	f := start(t, Config{})

@@ -27,7 +27,7 @@ type redirection struct {
 	mark   uint32
 }
 
-// watcher looks after rules: iptables.Runner.
+// watcher looks after rules: nftables.Runner, iptables.Runner.
 type watcher interface {
 	// Watch calls damaged when somebody else has changed the rules, until ctx ends.
 	Watch(ctx context.Context, damaged func(error)) error
@@ -107,7 +107,7 @@ func (o *options) chooseRedirect(ctx context.Context, facts node.Facts, log logr
 	watch, _ := rules.(watcher)
 	return redirection{
 		way: kind.name, listen: listen, mark: o.meant.mark, watch: watch,
-		rules: &nodeRules{rules: rules, own: made.Listen, others: o.kindsBut(kind.name)},
+		rules: &nodeRules{rules: rules, own: made.Listen, others: o.kindsBut(kind.name), log: log},
 	}, nil
 }
 
@@ -168,6 +168,7 @@ type nodeRules struct {
 	rules  proxy.Rules
 	own    addresses
 	others []ruleKind // not cleaned up yet
+	log    logrus.FieldLogger
 }
 
 // Sync makes sure of the addresses, then of the rules, then that there are no others.
@@ -175,17 +176,26 @@ func (r *nodeRules) Sync(ctx context.Context, redirects []service.Redirect) erro
 	if _, err := listenaddr.Ensure(r.own); err != nil {
 		return err
 	}
-	if err := r.rules.Sync(ctx, redirects); err != nil {
-		return err
+	err := r.rules.Sync(ctx, redirects)
+	if service.Applied(err) {
+		r.removeOthers(ctx)
 	}
-	for len(r.others) > 0 {
+	return err
+}
+
+// removeOthers tries to remove the rules of each other kind once. What fails
+// here may fail at every try, and the proxy's own rules do not need it.
+func (r *nodeRules) removeOthers(ctx context.Context) {
+	for ; len(r.others) > 0; r.others = r.others[1:] {
 		k := r.others[0]
-		if err := k.cleanup(ctx); err != nil && !errors.Is(err, k.absent) {
-			return fmt.Errorf("remove %s rules of an earlier run: %w", k.name, err)
+		err := k.cleanup(ctx)
+		if ctx.Err() != nil {
+			return
 		}
-		r.others = r.others[1:]
+		if err != nil && !errors.Is(err, k.absent) {
+			r.log.WithError(err).Warnf("cannot find out whether an earlier run has left %s rules; `userspace-proxy cleanup` as root removes them", k.name)
+		}
 	}
-	return nil
 }
 
 // inOrder are the addresses of both families, IPv4 first.

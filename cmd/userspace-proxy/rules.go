@@ -55,7 +55,7 @@ func (o *options) nftables() ruleKind {
 	c := func(listen addresses) nftables.Config {
 		return nftables.Config{
 			Listen: listen, SharedListen: len(o.meant.listen) > 0,
-			Ports: nftables.PortRange(o.meant.ports), Mark: o.meant.mark,
+			Ports: nftables.PortRange(o.meant.ports), Mark: o.meant.mark, CheckPeriod: o.syncPeriod,
 		}
 	}
 	return ruleKind{
@@ -75,7 +75,7 @@ func (o *options) nftables() ruleKind {
 		},
 		cleanup: nftables.Cleanup,
 		absent:  nftables.ErrNoNFT,
-		plain:   []error{nftables.ErrNoRight, nftables.ErrUnsupported},
+		plain:   []error{nftables.ErrNoRight, nftables.ErrNoTables, nftables.ErrUnsupported},
 	}
 }
 
