@@ -6,10 +6,14 @@
 // open what is new, redirect in one transaction, close what is left over. A
 // connection then goes
 //
-//	tcpListener (tcp.go) -> dialer (dial.go) -> relay (relay.go)
+//	on Linux:  acceptor (accept_linux.go) -> session: dial (dial_linux.go),
+//	           carry (carry_linux.go), end (session_linux.go), all in one loop
+//	elsewhere: tcpListener (tcp_portable.go) -> dialer (dial_portable.go)
+//	           -> relay (relay_portable.go), two goroutines
 //
 // and a datagram goes through udpServer (udp.go). Sockets that must refuse
-// are held: bound, so that nobody else takes the port, and not listening.
+// are held: bound, so that nobody else takes the port, and not listening. The
+// build tag portable chooses the second way on Linux too, for tests.
 //
 // The package owns sockets and the goroutines that use them. It knows neither
 // Kubernetes nor how rules are written: Rules is an interface, and where it is

@@ -19,7 +19,7 @@ type Metrics struct {
 	AcceptErrors *prometheus.CounterVec // by reason
 	Syncs        *prometheus.CounterVec // reconciles, by result
 	SyncSeconds  prometheus.Histogram
-	Ports        prometheus.Gauge // service ports that have a listener
+	Ports        prometheus.Gauge // service ports that are to be served
 	Problems     *prometheus.GaugeVec
 	Restored     prometheus.Counter // times that somebody else had changed the rules
 	udp          *udpCounters       // kept by the UDP loop, read when metrics are
@@ -50,7 +50,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Refused:      vec("tcp_refused_total", "Client connections that were reset without reaching an endpoint, by reason.", "reason"),
 		AcceptErrors: vec("accept_errors_total", "Failures to accept a connection, by reason.", "reason"),
 		Syncs:        vec("syncs_total", "Reconciles of listeners and rules, by result.", "result"),
-		Ports:        gauge("service_ports", "Service ports that have a listener."),
+		Ports:        gauge("service_ports", "Service ports that are to be served."),
 		SyncSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: ns, Name: "sync_duration_seconds", Help: "Time one reconcile of listeners and rules takes.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),

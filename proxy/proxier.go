@@ -44,7 +44,8 @@ type syncStatus struct {
 	update   uint64    // that they were as of
 }
 
-// New makes a Proxier of a configuration, of which defaults are filled in.
+// New makes a Proxier of a configuration, of which defaults are filled in. It has
+// started its loops when it returns, so whoever gets one must Run it.
 func New(c Config) (*Proxier, error) {
 	c.Defaults()
 	if err := c.Validate(); err != nil {
@@ -282,12 +283,14 @@ func (p *Proxier) close(desired map[service.Key]service.Port) {
 // wait in its queue would be reset, so it accepts on for a moment.
 func (p *Proxier) retire(l listener) {
 	p.retired.Add(1)
-	go func() {
-		defer p.retired.Done()
-		pause(p.running, p.config.Linger)
-		l.close()
-		p.shared.budget.giveListener()
-	}()
+	go p.lingerThenClose(l)
+}
+
+func (p *Proxier) lingerThenClose(l listener) {
+	defer p.retired.Done()
+	pause(p.running, p.config.Linger)
+	l.close()
+	p.shared.budget.giveListener()
 }
 
 func (p *Proxier) report(problems []service.Problem, err error, took time.Duration, update uint64) {

@@ -58,6 +58,15 @@ type EndpointStatus struct {
 	Flows       int            `json:"flows"`
 }
 
+// InForce says when listeners and rules were last as desired, whether an Update
+// has come since, and why the last reconcile failed, if it did. It costs less
+// than Status, and may be called at any time.
+func (p *Proxier) InForce() (synced time.Time, pending bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status.at, p.status.update != p.update, p.status.err
+}
+
 // Status may be called at any time.
 func (p *Proxier) Status() Status {
 	p.mu.Lock()

@@ -19,8 +19,8 @@ func (m *Main) newRun() *cobra.Command {
 		Use:   "run [flags]",
 		Short: "Serve Services until SIGINT or SIGTERM (also without a command)",
 		Long: `Serves Services until SIGINT or SIGTERM, and takes changes to their files while
-it runs. With nftables it needs root or CAP_NET_ADMIN; rules and listening
-addresses stay when it ends, for the next run to take over, until
+it runs. With nftables or iptables it needs root or CAP_NET_ADMIN; rules and
+listening addresses stay when it ends, for the next run to take over, until
 "userspace-proxy cleanup" removes them.`,
 		Example: `  userspace-proxy run --file services.yaml
   userspace-proxy run --file /etc/services.d --nodeport-addresses 192.0.2.0/24

@@ -12,15 +12,15 @@ import (
 // health is for probes. Before every source has delivered, or its time is
 // over, nothing is promised.
 func (s *server) health() status.Health {
-	now := s.proxier.Status()
+	synced, _, err := s.proxier.InForce()
 	updated, waiting := s.translator.since()
-	h := status.Health{Draining: s.stopping.Load(), Updated: now.Synced}
+	h := status.Health{Draining: s.stopping.Load(), Updated: synced}
 	switch {
 	case updated.IsZero():
 		h.Failing = "waiting for the first full state of every source"
-	case now.Error != "":
-		h.Failing = "cannot reconcile: " + now.Error
-	case now.Synced.IsZero():
+	case err != nil:
+		h.Failing = "cannot reconcile: " + err.Error()
+	case synced.IsZero():
 		h.Failing = "the first reconcile is not done"
 	case !waiting.IsZero() && time.Since(waiting) > 2*s.options.syncPeriod:
 		h.Failing = fmt.Sprintf("what is to be served has not been done since %v", waiting.Format(time.RFC3339))

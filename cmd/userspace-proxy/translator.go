@@ -109,7 +109,7 @@ func (t *translator) since() (updated, waiting time.Time) {
 func (t *translator) isDone() bool {
 	t.mu.Lock() // so that nothing is told between the question and the answer
 	defer t.mu.Unlock()
-	if t.updated.IsZero() || t.proxier.Status().Pending {
+	if _, pending, _ := t.proxier.InForce(); pending || t.updated.IsZero() {
 		return false
 	}
 	t.waiting = time.Time{}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,12 +154,14 @@ func TestRun_diesAndComesBack(t *testing.T) {
 	state := func() string {
 		text, err := os.ReadFile(filepath.Join(d.Dir, comingAndGoing))
 		require.NoError(t, err)
-		alive := "alive"
-		conn, err := net.DialTimeout("tcp", addr.String(), patience)
-		if err == nil {
-			require.NoError(t, conn.Close())
-		} else {
-			alive = "dead"
+		alive := "dead" // also where somebody else has the port meanwhile
+		client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+		if answer, err := client.Get("http://" + addr.String()); err == nil {
+			body, _ := io.ReadAll(answer.Body)
+			_ = answer.Body.Close()
+			if strings.Contains(string(body), Mortal) {
+				alive = "alive"
+			}
 		}
 		return alive + ", " + ready.FindString(string(text))
 	}

@@ -24,7 +24,7 @@ type Report struct {
 	Started  time.Time `json:"started"`
 	Uptime   string    `json:"uptime"`
 	Node     Node      `json:"node"`
-	Redirect string    `json:"redirect"` // nftables or none
+	Redirect string    `json:"redirect"` // nftables, iptables or none
 	Summary  string    `json:"summary"`  // what is served, in one line
 	Failing  string    `json:"failing,omitempty"`
 	Sources  []Source  `json:"sources"`
