@@ -82,8 +82,9 @@ func (e *end) receive(to *end) {
 // receiveByPipe moves bytes into the pipe, without copying them.
 func (e *end) receiveByPipe() {
 	n, err := splice(e.fd, e.pipe.w, pipeSize)
-	if err == unix.EAGAIN {
-		// Nothing is there, or an urgent mark, at which splice stops: a read tells.
+	if err == unix.EAGAIN || err == 0 && n == 0 {
+		// Nothing is there, or the end, or an urgent mark, at which splice
+		// stops as at either: a read tells.
 		e.bulk = false
 		if e.inPipe == 0 {
 			e.givePipe()
