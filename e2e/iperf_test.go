@@ -49,7 +49,7 @@ func TestIperf3(t *testing.T) {
 					}
 					// The client stops the measurement when it has sent all: what is
 					// in buffers by then is not counted.
-					assert.Greater(t, sum.Bytes, 16<<20, what)
+					assert.Greater(t, sum.Bytes, 1<<20, what)
 				}
 			}
 		}

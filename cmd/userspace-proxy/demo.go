@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -58,6 +59,10 @@ func (m *Main) demo(ctx context.Context, d *demo.Demo, period time.Duration) err
 	}
 	log := m.newLog(o)
 	s, err := m.newServer(ctx, o, log)
+	if errors.Is(err, syscall.EADDRINUSE) { // somebody was faster: a second demo, say
+		o.metricsAddress = anyPort
+		s, err = m.newServer(ctx, o, log)
+	}
 	if err != nil {
 		return err
 	}
@@ -82,11 +87,14 @@ func (m *Main) demo(ctx context.Context, d *demo.Demo, period time.Duration) err
 	return err
 }
 
+// anyPort is where the status page stands when its own port is in use.
+const anyPort = "127.0.0.1:0"
+
 // freeOr is an address, or one with any free port where its own is in use.
 func freeOr(address string) string {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return "127.0.0.1:0"
+		return anyPort
 	}
 	_ = l.Close() // it was only tried
 	return address

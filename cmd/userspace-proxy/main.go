@@ -15,10 +15,19 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks for an end. From then on signals do what they do
-	// to any program, so that the second one ends this at once.
-	context.AfterFunc(ctx, stop)
+	// The first signal asks for an end, the second one ends this at once.
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, end := context.WithCancel(context.Background())
+	go func() {
+		<-signals
+		end()
+		second := <-signals
+		signal.Reset()
+		if self, err := os.FindProcess(os.Getpid()); err != nil || self.Signal(second) != nil {
+			os.Exit(exitFailed)
+		}
+	}()
 	m := Main{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
 	os.Exit(m.Run(ctx, os.Args[1:]))
 }
