@@ -51,7 +51,6 @@ func TestCase1_HalfClosedWithoutTrafficEnds(t *testing.T) {
 	_, err := io.ReadAll(client)
 	assert.ErrorIs(t, err, syscall.ECONNRESET)
 	f.drained()
-	assert.Zero(t, f.Status().Descriptors.Traffic, "descriptors are given back")
 }
 
 func TestCase1_HalfClosedWithTrafficLivesOn(t *testing.T) {
@@ -142,10 +141,13 @@ func TestIdleTimeoutEndsBothSides(t *testing.T) {
 	f.drained()
 }
 
-// drained returns when no connection is left.
+// drained returns when no connection is left, and every descriptor has been given
+// back. For a moment a loop may hold two for a connection that another accepts.
 func (f *fixture) drained() {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool { return f.shared.tcp.open() == 0 }, patience, time.Millisecond)
+	require.Eventually(f.t, func() bool {
+		return f.shared.tcp.open() == 0 && f.Status().Descriptors.Traffic == 0
+	}, patience, time.Millisecond)
 }
 
 func write(t *testing.T, conn net.Conn, s string) {

@@ -279,7 +279,6 @@ func TestCase9_ClientsWaitForDescriptors(t *testing.T) {
 	<-f.done
 	assert.Equal(t, 1, strings.Count(out.String(), "\n"), "one line, whatever the number of clients: %s", out.String())
 	assert.Contains(t, out.String(), "descriptors are used up")
-	assert.Zero(t, f.shared.budget.status().Traffic)
 }
 
 func TestMassResetLeavesNothing(t *testing.T) {
@@ -299,5 +298,4 @@ func TestMassResetLeavesNothing(t *testing.T) {
 		require.NoError(t, conn.Close())
 	}
 	f.drained()
-	assert.Zero(t, f.Status().Descriptors.Traffic)
 }
