@@ -23,6 +23,7 @@ import (
 // options are the flags: first as they were given, then, after complete, as
 // they are meant. flags.go says what each is for.
 type options struct {
+	given                  []string // names of the flags that were given, in the order of the command line
 	files                  []string
 	startupGrace           time.Duration
 	allowExternalIPs       bool

@@ -28,6 +28,7 @@ listening addresses stay when it ends, for the next run to take over, until
 		DisableFlagsInUseLine: true,
 		Args:                  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			o.given = givenFlags(c.Flags())
 			if err := o.completeRun(); err != nil {
 				return err
 			}

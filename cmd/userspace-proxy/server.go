@@ -14,18 +14,14 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
-	"github.com/userspace-proxy/userspace-proxy/config/file"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
 	"github.com/userspace-proxy/userspace-proxy/proxy"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
-// sourceFile is the name of the source that reads files.
-const sourceFile = "file"
-
-// server is a proxy put together: file source -> ServiceConfig -> translator
-// -> Proxier, and the window that shows them.
+// server is a proxy put together: sources -> ServiceConfig -> translator ->
+// Proxier, and the window that shows them.
 type server struct {
 	options  *options
 	log      logrus.FieldLogger
@@ -48,11 +44,9 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 	if err != nil {
 		return nil, usage(err) // there is a flag for what cannot be found out
 	}
-	source, err := file.New(sourceFile, file.Options{
-		Paths: o.files, Stdin: m.Stdin, NodeAddr: firstOf(facts.Primary), Log: log.WithField("source", sourceFile),
-	})
+	sources, err := m.sources(o, facts, log)
 	if err != nil {
-		return nil, usage(err)
+		return nil, err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -70,7 +64,7 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 		s.status.Close()
 		return nil, err
 	}
-	if err := s.wire(source, registry); err != nil {
+	if err := s.wire(sources, registry); err != nil {
 		s.status.Close()
 		return nil, err
 	}
@@ -78,7 +72,7 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 }
 
 // wire puts together what carries traffic.
-func (s *server) wire(source config.Source, metrics prometheus.Registerer) error {
+func (s *server) wire(sources []config.Source, metrics prometheus.Registerer) error {
 	c := s.options.proxyConfig()
 	c.Log, c.Metrics = s.log, proxy.NewMetrics(metrics)
 	c.Rules, c.Listen, c.Mark = s.redirect.rules, s.redirect.listen, s.redirect.mark
@@ -91,7 +85,9 @@ func (s *server) wire(source config.Source, metrics prometheus.Registerer) error
 	s.log.Infof("%d file descriptors to share: up to %d for listeners, the rest for connections and flows", budget.Total, budget.Total*3/4)
 
 	s.services = config.New(s.log, config.Options{Grace: s.options.startupGrace})
-	s.services.Add(source)
+	for _, source := range sources {
+		s.services.Add(source)
+	}
 	s.translator = newTranslator(s)
 	s.services.Register(config.ServiceKind|config.EndpointsKind, s.translator)
 	return nil
