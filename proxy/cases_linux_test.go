@@ -397,8 +397,9 @@ func TestCase9_EMFILE(t *testing.T) {
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
 	require.True(t, more)
 
+	wait := unix.NsecToTimeval(patience.Nanoseconds())
 	for _, fd := range clients {
-		require.NoError(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(patience / time.Second)}))
+		require.NoError(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait))
 		line := make([]byte, 2)
 		n, err := unix.Read(fd, line)
 		require.NoError(t, err)
