@@ -22,6 +22,9 @@ import (
 // tell of changes.
 const never = time.Hour
 
+// kindsRead is what messages say of the kinds that are read.
+const kindsRead = "Service, EndpointSlice, Endpoints, and List, ServiceList, EndpointSliceList, EndpointsList of them"
+
 // feed takes what a running Source sends, in place of a ServiceConfig.
 type feed struct {
 	mu        sync.Mutex

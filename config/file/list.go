@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/userspace-proxy/userspace-proxy/config/manifest"
 )
 
 // list finds the files that the paths mean now, in the order of the paths and
@@ -13,7 +15,7 @@ import (
 //
 // A path that cannot be listed is a fault, and keeps what was known under it:
 // a mount that is away for a moment takes nothing along.
-func list(paths []string, known []*origin) (found []*origin, faults []*fault) {
+func list(paths []string, known []*origin) (found []*origin, faults []*manifest.Fault) {
 	byName := make(map[string]*origin, len(known))
 	for _, o := range known {
 		byName[o.name] = o

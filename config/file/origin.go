@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"os"
 	"time"
+
+	"github.com/userspace-proxy/userspace-proxy/config/manifest"
 )
 
 const (
@@ -24,6 +26,10 @@ const (
 	longest = 2 * time.Second
 )
 
+// unreadable is the reason of faults with a file as a whole; see manifest for
+// those with its content.
+const unreadable = "FileUnreadable"
+
 // origin is one file, or standard input, and what was last read from it.
 type origin struct {
 	name  string // as people named it, or as it is called in a directory that they named
@@ -37,9 +43,9 @@ type origin struct {
 	away    bool        // the path that they named cannot be listed
 	sum     [sha256.Size]byte
 
-	objects []object // the last good content
-	faults  []*fault // of the newest content; where there are some, objects are older
-	trouble *fault   // why the content could not be read at all; nil where it could
+	objects []manifest.Object // the last good content
+	faults  []*manifest.Fault // of the newest content; where there are some, objects are older
+	trouble *manifest.Fault   // why the content could not be read at all; nil where it could
 }
 
 // refresh reads the file where it has changed. It says settled=false where the
@@ -106,7 +112,7 @@ func (o *origin) take(data []byte, node netip.Addr) {
 		return
 	}
 	o.sum = sum
-	objects, faults := decode(o.name, data, node)
+	objects, faults := manifest.Decode(manifest.Input{Name: o.name, Data: data, Node: node})
 	o.faults = faults
 	if len(faults) == 0 {
 		o.objects = objects
@@ -137,12 +143,12 @@ func read(name string) ([]byte, fs.FileInfo, error) {
 }
 
 // unfit says why something is not read that could be opened.
-func (o *origin) unfit(info fs.FileInfo) *fault {
+func (o *origin) unfit(info fs.FileInfo) *manifest.Fault {
 	switch {
 	case !info.Mode().IsRegular():
-		return &fault{
-			file: o.name, reason: unreadable, detail: "is " + typeOf(info.Mode()) + ", no regular file",
-			advice: "give a file or a directory, or - for standard input",
+		return &manifest.Fault{
+			File: o.name, Reason: unreadable, Detail: "is " + typeOf(info.Mode()) + ", no regular file",
+			Advice: "give a file or a directory, or - for standard input",
 		}
 	case info.Size() > largest:
 		return o.tooLarge()
@@ -150,33 +156,33 @@ func (o *origin) unfit(info fs.FileInfo) *fault {
 	return nil
 }
 
-func (o *origin) tooLarge() *fault {
-	return &fault{
-		file: o.name, reason: unreadable, detail: fmt.Sprintf("is larger than %d MiB", largest>>20),
-		advice: "divide it into several files in a directory",
+func (o *origin) tooLarge() *manifest.Fault {
+	return &manifest.Fault{
+		File: o.name, Reason: unreadable, Detail: fmt.Sprintf("is larger than %d MiB", largest>>20),
+		Advice: "divide it into several files in a directory",
 	}
 }
 
-func (o *origin) troubleOf(err error) *fault { return troubleOf(o.name, err) }
+func (o *origin) troubleOf(err error) *manifest.Fault { return troubleOf(o.name, err) }
 
 // troubleOf is why a path cannot be read.
-func troubleOf(name string, err error) *fault {
-	f := &fault{file: name, reason: unreadable}
+func troubleOf(name string, err error) *manifest.Fault {
+	f := &manifest.Fault{File: name, Reason: unreadable}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		f.detail, f.advice = "does not exist", "give the path of a file or directory"
+		f.Detail, f.Advice = "does not exist", "give the path of a file or directory"
 		if _, err := os.Lstat(name); err == nil {
-			f.detail, f.advice = "is a symbolic link to nothing", "mend the link or remove it"
+			f.Detail, f.Advice = "is a symbolic link to nothing", "mend the link or remove it"
 		}
 	case errors.Is(err, fs.ErrPermission):
-		f.detail, f.advice = "may not be read", "give the proxy's user the right to read it"
+		f.Detail, f.Advice = "may not be read", "give the proxy's user the right to read it"
 	default:
 		// The path is said already; what remains is the operation and its reason.
 		var at *fs.PathError
 		if errors.As(err, &at) {
 			err = fmt.Errorf("%s: %w", at.Op, at.Err)
 		}
-		f.detail = "cannot be read: " + err.Error()
+		f.Detail = "cannot be read: " + err.Error()
 	}
 	return f
 }

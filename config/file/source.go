@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/config/manifest"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -23,8 +24,8 @@ type Source struct {
 	options Options
 
 	origins []*origin
-	paths   []*fault // of paths that cannot be listed
-	twice   []*fault // of objects that stand in two files
+	paths   []*manifest.Fault // of paths that cannot be listed
+	twice   []*manifest.Fault // of objects that stand in two files
 	state   state
 	checked time.Time // when everything could last be read
 }
@@ -49,7 +50,7 @@ func New(name string, o Options) (*Source, error) {
 	for _, origin := range s.origins {
 		faults = append(faults, origin.allFaults()...)
 	}
-	if err := errorOf(faults); err != nil {
+	if err := manifest.ErrorOf(faults); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -150,7 +151,7 @@ func (s *Source) status() config.SourceStatus {
 			failing = append(failing, o.trouble)
 		}
 	}
-	status := config.SourceStatus{Problems: problems(s.paths, s.origins, s.twice), Err: errorOf(failing)}
+	status := config.SourceStatus{Problems: problems(s.paths, s.origins, s.twice), Err: manifest.ErrorOf(failing)}
 	if status.Err == nil {
 		s.checked = time.Now()
 	}

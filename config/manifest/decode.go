@@ -1,7 +1,8 @@
-package file
+package manifest
 
 import (
 	"encoding/json"
+	"net/netip"
 	"reflect"
 	"strconv"
 	"strings"
@@ -15,12 +16,14 @@ import (
 // handing JSON to a strict decoder, since those stop at the first wrong type
 // and know neither lines nor the index of an item.
 type reader struct {
-	file    string
-	objects []object
-	faults  []*fault
-	types   map[reflect.Type]structType // what was learnt about types by reflection
-	values  int                         // how many values may still be read
-	spent   bool                        // none may, and that is said
+	file      string
+	namespace string // of objects that do not say
+	node      netip.Addr
+	objects   []Object
+	faults    []*Fault
+	types     map[reflect.Type]structType // what was learnt about types by reflection
+	values    int                         // how many values may still be read
+	spent     bool                        // none may, and that is said
 }
 
 // cursor reads one object: its faults carry the object's name.
@@ -55,13 +58,13 @@ func (c *cursor) faultAt(line int, at *path, reason, detail, advice string) {
 	}
 	field := at.String()
 	for _, f := range c.faults[c.since:] {
-		if f.field != "" && strings.HasPrefix(field, f.field) {
-			if rest := field[len(f.field):]; rest == "" || rest[0] == '.' || rest[0] == '[' {
+		if f.Field != "" && strings.HasPrefix(field, f.Field) {
+			if rest := field[len(f.Field):]; rest == "" || rest[0] == '.' || rest[0] == '[' {
 				return
 			}
 		}
 	}
-	c.faults = append(c.faults, &fault{c.file, line, c.name, field, reason, detail, advice})
+	c.faults = append(c.faults, &Fault{c.file, line, c.name, field, reason, detail, advice})
 }
 
 // wrong notes a value of the wrong type.
@@ -75,7 +78,7 @@ func (c *cursor) wrong(n *yaml.Node, at *path, want string) {
 			advice = "take it out of its quotes"
 		}
 	}
-	c.faultAt(n.Line, at, wrongType, "is "+describe(n)+" where "+want+" belongs", advice)
+	c.faultAt(n.Line, at, ReasonWrongType, "is "+describe(n)+" where "+want+" belongs", advice)
 }
 
 // value reads a node into v. A null leaves v as it is, as in JSON.
@@ -110,7 +113,7 @@ func (c *cursor) value(n *yaml.Node, v reflect.Value, at *path) {
 	case reflect.Int32, reflect.Int64:
 		c.integer(n, v, at)
 	default:
-		c.faultAt(n.Line, at, unknownField, "cannot be read by this version", "leave it out")
+		c.faultAt(n.Line, at, ReasonUnknownField, "cannot be read by this version", "leave it out")
 	}
 }
 
@@ -119,7 +122,7 @@ func (c *cursor) value(n *yaml.Node, v reflect.Value, at *path) {
 func (c *cursor) spend(n *yaml.Node, at *path) bool {
 	c.values--
 	if c.values < 0 {
-		c.faultAt(n.Line, at, badSyntax, "aliases (*name) repeat too much of the file", "write the values out")
+		c.faultAt(n.Line, at, ReasonSyntax, "aliases (*name) repeat too much of the file", "write the values out")
 		c.spent = true
 	}
 	return !c.spent
@@ -142,7 +145,7 @@ func (c *cursor) structure(n *yaml.Node, v reflect.Value, at *path) {
 			c.wrong(n, at, "a number or a name")
 		}
 	case json.Unmarshaler:
-		c.faultAt(n.Line, at, unknownField, "cannot be read by this version", "leave it out")
+		c.faultAt(n.Line, at, ReasonUnknownField, "cannot be read by this version", "leave it out")
 	default:
 		if n.Kind != yaml.MappingNode {
 			c.wrong(n, at, "a mapping (key: value)")
@@ -188,7 +191,7 @@ func (c *cursor) members(n *yaml.Node, v reflect.Value, at *path, t structType, 
 			from = follow(from)
 			// One level: a merge in what is merged could lead round in a circle.
 			if from.Kind != yaml.MappingNode || merged {
-				c.faultAt(from.Line, at.child("<<"), wrongType, "does not lead to a mapping without << of its own",
+				c.faultAt(from.Line, at.child("<<"), ReasonWrongType, "does not lead to a mapping without << of its own",
 					"write the values out")
 				continue
 			}
@@ -206,7 +209,7 @@ func (c *cursor) unknown(key *yaml.Node, at *path, t structType) {
 	if near := nearest(key.Value, t.names); near != "" {
 		advice = "did you mean " + near + "?"
 	}
-	c.faultAt(key.Line, at.child(key.Value), unknownField, "is not a known field", advice)
+	c.faultAt(key.Line, at.child(key.Value), ReasonUnknownField, "is not a known field", advice)
 }
 
 func (c *cursor) twice(n, key *yaml.Node, at *path) {
@@ -217,7 +220,7 @@ func (c *cursor) twice(n, key *yaml.Node, at *path) {
 			break
 		}
 	}
-	c.faultAt(key.Line, at.child(key.Value), duplicateKey,
+	c.faultAt(key.Line, at.child(key.Value), ReasonDuplicateKey,
 		"stands here a second time, the first is in line "+strconv.Itoa(first), "keep one of the two")
 }
 
@@ -266,7 +269,7 @@ func (c *cursor) integer(n *yaml.Node, v reflect.Value, at *path) {
 	}
 	var i int64
 	if err := n.Decode(&i); err != nil || v.OverflowInt(i) {
-		c.faultAt(n.Line, at, wrongType, n.Value+" is too large", "")
+		c.faultAt(n.Line, at, ReasonWrongType, n.Value+" is too large", "")
 		return
 	}
 	v.SetInt(i)

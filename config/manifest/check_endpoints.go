@@ -1,4 +1,4 @@
-package file
+package manifest
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -11,7 +11,7 @@ func (c *cursor) checkSlice(s *discoveryv1.EndpointSlice) {
 	c.checkServiceLabel(s.Labels[discoveryv1.LabelServiceName])
 	addressType := top("addressType")
 	if s.AddressType == "" {
-		c.fault(addressType, missingValue, "is missing", "write IPv4 or IPv6")
+		c.fault(addressType, ReasonMissingValue, "is missing", "write IPv4 or IPv6")
 	} else {
 		checkOneOf(c, addressType, s.AddressType,
 			discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
@@ -28,7 +28,7 @@ func (c *cursor) checkSlice(s *discoveryv1.EndpointSlice) {
 	for i := range s.Endpoints {
 		at := top("endpoints").item(i).child("addresses")
 		if len(s.Endpoints[i].Addresses) == 0 {
-			c.fault(at, missingValue, "is empty", "list the endpoint's address")
+			c.fault(at, ReasonMissingValue, "is empty", "list the endpoint's address")
 		}
 		for j, text := range s.Endpoints[i].Addresses {
 			c.checkSliceAddr(at.item(j), s.AddressType, text)
@@ -41,10 +41,10 @@ func (c *cursor) checkServiceLabel(name string) {
 	at := top("metadata").child("labels").child(discoveryv1.LabelServiceName)
 	switch {
 	case name == "":
-		c.fault(at, missingValue, "is missing, so that nobody knows whose endpoints these are",
+		c.fault(at, ReasonMissingValue, "is missing, so that nobody knows whose endpoints these are",
 			"write the label with the name of the Service")
 	case len(validation.IsDNS1123Label(name)) > 0:
-		c.fault(at, invalidValue, quoted(name)+" cannot be the name of a Service", nameAdvice)
+		c.fault(at, ReasonInvalidValue, quoted(name)+" cannot be the name of a Service", nameAdvice)
 	}
 }
 
@@ -53,18 +53,18 @@ func (c *cursor) checkSliceAddr(at *path, of discoveryv1.AddressType, text strin
 		return // FQDN, or a fault that is told already
 	}
 	if a, ok := c.checkAddr(at, text); ok && string(familyOf(a)) != string(of) {
-		c.fault(at, invalidValue, text+" is an "+string(familyOf(a))+" address, addressType says "+string(of),
+		c.fault(at, ReasonInvalidValue, text+" is an "+string(familyOf(a))+" address, addressType says "+string(of),
 			"put it into an EndpointSlice of its own")
 	}
 }
 
-//nolint:staticcheck // see object
+//nolint:staticcheck // see Object
 func (c *cursor) checkEndpoints(e *corev1.Endpoints) {
 	c.checkMeta(&e.ObjectMeta, false)
 	for i := range e.Subsets {
 		s, at := &e.Subsets[i], top("subsets").item(i)
 		if len(s.Addresses) == 0 && len(s.NotReadyAddresses) == 0 {
-			c.fault(at, missingValue, "has neither addresses nor notReadyAddresses", "list an address")
+			c.fault(at, ReasonMissingValue, "has neither addresses nor notReadyAddresses", "list an address")
 		}
 		for j := range s.Addresses {
 			c.checkAddr(at.child("addresses").item(j).child("ip"), s.Addresses[j].IP)

@@ -1,4 +1,4 @@
-package file
+package manifest
 
 import (
 	"net/netip"
@@ -28,9 +28,9 @@ func TestDecode_badInput(t *testing.T) {
 			t.Parallel()
 			data, err := os.ReadFile(input)
 			require.NoError(t, err)
-			_, faults := decode(filepath.Base(input), data, netip.MustParseAddr("192.0.2.1"))
+			_, faults := Decode(Input{Name: filepath.Base(input), Data: data, Node: netip.MustParseAddr("192.0.2.1")})
 			require.NotEmpty(t, faults, "the input is bad")
-			golden(t, input+".err", errorOf(faults).Error()+"\n")
+			golden(t, input+".err", ErrorOf(faults).Error()+"\n")
 		})
 	}
 }
@@ -48,20 +48,20 @@ func TestDecode_goodInput(t *testing.T) {
 			t.Parallel()
 			data, err := os.ReadFile(input)
 			require.NoError(t, err)
-			objects, faults := decode(filepath.Base(input), data, netip.MustParseAddr("192.0.2.1"))
-			require.NoError(t, errorOf(faults))
+			objects, faults := Decode(Input{Name: filepath.Base(input), Data: data, Node: netip.MustParseAddr("192.0.2.1")})
+			require.NoError(t, ErrorOf(faults))
 			golden(t, input+".objects", asYAML(t, objects))
 
 			// What was read is read again as the same.
-			again, faults := decode("again.yaml", []byte(asYAML(t, objects)), netip.Addr{})
-			require.NoError(t, errorOf(faults))
+			again, faults := Decode(Input{Name: "again.yaml", Data: []byte(asYAML(t, objects))})
+			require.NoError(t, ErrorOf(faults))
 			assert.Equal(t, asYAML(t, objects), asYAML(t, again))
 		})
 	}
 }
 
 // asYAML is objects as another program would write them.
-func asYAML(t *testing.T, objects []object) string {
+func asYAML(t *testing.T, objects []Object) string {
 	t.Helper()
 	var b strings.Builder
 	for i := range objects {
@@ -73,14 +73,14 @@ func asYAML(t *testing.T, objects []object) string {
 }
 
 // any is the object in its own type.
-func (o *object) any() any {
+func (o *Object) any() any {
 	switch {
-	case o.service != nil:
-		return o.service
-	case o.slice != nil:
-		return o.slice
+	case o.Service != nil:
+		return o.Service
+	case o.Slice != nil:
+		return o.Slice
 	default:
-		return o.endpoints
+		return o.Endpoints
 	}
 }
 
@@ -94,12 +94,12 @@ func TestDecode_agreesWithKubernetes(t *testing.T) {
 		var want corev1.Service
 		require.NoError(t, yaml.Unmarshal(data, &want))
 		want.ManagedFields = nil
-		completeMeta(&want.ObjectMeta)
+		completeMeta(&want.ObjectMeta, defaultNamespace)
 		completeService(&want)
-		objects, faults := decode(name, data, netip.Addr{})
-		require.NoError(t, errorOf(faults))
+		objects, faults := Decode(Input{Name: name, Data: data})
+		require.NoError(t, ErrorOf(faults))
 		require.Len(t, objects, 1)
-		assert.Equal(t, &want, objects[0].service)
+		assert.Equal(t, &want, objects[0].Service)
 	}
 }
 
@@ -107,18 +107,18 @@ func TestDecode_aliasesThatRepeatTooMuch(t *testing.T) {
 	t.Parallel()
 	bomb := "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web, labels: {kubernetes.io/service-name: web}}\n" +
 		"addressType: IPv4\nendpoints:\n- &e {addresses: [" + strings.Repeat("10.10.2.2, ", 1000) + "]}\n" + strings.Repeat("- *e\n", 1000)
-	_, faults := decode("bomb.yaml", []byte(bomb), netip.Addr{})
+	_, faults := Decode(Input{Name: "bomb.yaml", Data: []byte(bomb)})
 	require.Len(t, faults, 1)
-	assert.Equal(t, badSyntax, faults[0].reason)
+	assert.Equal(t, ReasonSyntax, faults[0].Reason)
 	assert.Regexp(t, `^bomb\.yaml:6: EndpointSlice default/web: endpoints\[2..\]\.addresses\[\d+\]: `+
-		`aliases \(\*name\) repeat too much of the file \(write the values out\)$`, faults[0].Error())
+		`aliases \(\*name\) repeat too much of the file \(write the values out\)$`, faults[0].String())
 }
 
 func TestDecode_depth(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a.json", "a.yaml"} {
 		for _, bracket := range []string{"[", "{\"a\":"} {
-			_, faults := decode(name, []byte(strings.Repeat(bracket, 20_000)), netip.Addr{})
+			_, faults := Decode(Input{Name: name, Data: []byte(strings.Repeat(bracket, 20_000))})
 			assert.NotEmpty(t, faults, "%s %s", name, bracket)
 		}
 	}
@@ -130,9 +130,9 @@ func TestDecode_tellsSoManyFaultsAndNoMore(t *testing.T) {
 	for range 60 {
 		ports += "  - port: 80\n"
 	}
-	_, faults := decode("a.yaml", []byte(ports), netip.Addr{})
+	_, faults := Decode(Input{Name: "a.yaml", Data: []byte(ports)})
 	require.Len(t, faults, mostFaults+1)
-	assert.Equal(t, "a.yaml: 71 more faults are not shown", faults[mostFaults].Error())
+	assert.Equal(t, "a.yaml: 71 more faults are not shown", faults[mostFaults].String())
 }
 
 func golden(t *testing.T, name, got string) {

@@ -1,6 +1,7 @@
-package file
+package manifest
 
 import (
+	"cmp"
 	"net/netip"
 	"reflect"
 	"strconv"
@@ -11,47 +12,57 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// object is one object of a file. One of the three pointers is set.
-type object struct {
-	kind, namespace, name string
-	line                  int
+// Object is one object that was read. One of the three pointers is set.
+type Object struct {
+	Kind, Namespace, Name string
+	Line                  int // where it begins
 
-	service   *corev1.Service
-	slice     *discoveryv1.EndpointSlice
-	endpoints *corev1.Endpoints //nolint:staticcheck // deprecated upstream, still read for Services without slices
+	Service   *corev1.Service
+	Slice     *discoveryv1.EndpointSlice
+	Endpoints *corev1.Endpoints //nolint:staticcheck // deprecated upstream, still read for Services without slices
 }
 
 // String is the object as people name it.
-func (o *object) String() string { return o.kind + " " + o.namespace + "/" + o.name }
+func (o *Object) String() string { return o.Kind + " " + o.Namespace + "/" + o.Name }
 
 // The kinds that are read, as "kind" has them.
 const (
-	serviceKind   = "Service"
-	sliceKind     = "EndpointSlice"
-	endpointsKind = "Endpoints"
+	ServiceKind   = "Service"
+	SliceKind     = "EndpointSlice"
+	EndpointsKind = "Endpoints"
 	listSuffix    = "List"
 )
 
 // defaultNamespace is where objects are that do not say.
 const defaultNamespace = "default"
 
-// decode reads all objects of a file's content. It goes on after a fault, so
-// that all are told at once; objects beside faults are not to be used. Objects
-// of the first proxy's form listen on the address node.
-func decode(name string, data []byte, node netip.Addr) ([]object, []*fault) {
-	roots, bad := parse(name, data)
+// Input is a text with objects, and what must be known to read it.
+type Input struct {
+	Name      string // of the file, for messages; at the end of .json the text must be JSON
+	Data      []byte
+	Namespace string     // of objects that do not say; empty is "default"
+	Node      netip.Addr // on which Services of the first proxy's form listen; without it that form is a fault
+}
+
+// Decode reads all objects of a text. It goes on after a fault, so that all
+// are told at once. Beside a fault no object is to be used, unless it is an
+// unknown field, without which the object reads the same.
+func Decode(in Input) ([]Object, []*Fault) {
+	roots, bad := parse(in.Name, in.Data)
 	r := reader{
-		file:   name,
-		types:  map[reflect.Type]structType{},
-		values: len(data) + 200_000, // see spend
+		file:      in.Name,
+		namespace: cmp.Or(in.Namespace, defaultNamespace),
+		node:      in.Node,
+		types:     map[reflect.Type]structType{},
+		values:    len(in.Data) + 200_000, // see spend
 	}
 	for _, b := range bad {
-		r.faults = append(r.faults, &fault{
-			file: name, line: b.line, reason: badSyntax, detail: b.detail, advice: b.advice,
+		r.faults = append(r.faults, &Fault{
+			File: in.Name, Line: b.line, Reason: ReasonSyntax, Detail: b.detail, Advice: b.advice,
 		})
 	}
 	for _, root := range roots {
-		r.document(root, node)
+		r.document(root)
 	}
 	r.repeated()
 	return r.objects, inOrder(r.faults)
@@ -59,19 +70,19 @@ func decode(name string, data []byte, node netip.Addr) ([]object, []*fault) {
 
 // document reads one document: an object, a list of them, the first proxy's
 // form, or nothing but comments.
-func (r *reader) document(root *yaml.Node, node netip.Addr) {
+func (r *reader) document(root *yaml.Node) {
 	c := r.at(root, "")
 	switch {
 	case root.Kind == yaml.ScalarNode && root.Tag == "!!null":
 	case root.Kind != yaml.MappingNode:
-		c.fault(nil, wrongType, "is "+describe(root)+" where an object belongs",
+		c.fault(nil, ReasonWrongType, "is "+describe(root)+" where an object belongs",
 			"begin it with apiVersion: and kind:")
 	case isFirstForm(root):
-		c.firstForm(node)
+		c.firstForm()
 	case strings.HasSuffix(text(root, "kind"), listSuffix):
 		r.list(root)
 	default:
-		c = r.at(root, nameOf(root, ""))
+		c = r.at(root, r.nameOf(root, ""))
 		if kind := c.kind(""); kind != "" {
 			c.object(kind)
 		}
@@ -100,7 +111,7 @@ func (r *reader) list(root *yaml.Node) {
 	}
 	items := member(root, "items")
 	if items == nil {
-		c.fault(top("items"), missingValue, "is missing", "write items: [] for none")
+		c.fault(top("items"), ReasonMissingValue, "is missing", "write items: [] for none")
 		return
 	}
 	items = follow(items)
@@ -118,10 +129,10 @@ func (r *reader) list(root *yaml.Node) {
 			c.wrong(item, top("items").item(i), "an object")
 			continue
 		}
-		ic := r.at(item, nameOf(item, of))
+		ic := r.at(item, r.nameOf(item, of))
 		switch kind := ic.kind(of); {
 		case strings.HasSuffix(kind, listSuffix):
-			ic.fault(top("kind"), unknownKind, kind+" stands in another list",
+			ic.fault(top("kind"), ReasonUnknownKind, kind+" stands in another list",
 				"put its items into the outer list")
 		case kind != "":
 			ic.object(kind)
@@ -139,24 +150,24 @@ func (c *cursor) kind(of string) string {
 	want, known := versionOf(kind)
 	switch {
 	case kind == "":
-		c.fault(top("kind"), missingValue, "is missing", "say what this is: "+kindsRead)
+		c.fault(top("kind"), ReasonMissingValue, "is missing", "say what this is: "+kindsRead)
 		return ""
 	case !known:
 		advice := "leave it out; read are " + kindsRead
-		if near := nearest(kind, []string{serviceKind, sliceKind, endpointsKind, listSuffix}); near != "" {
+		if near := nearest(kind, []string{ServiceKind, SliceKind, EndpointsKind, listSuffix}); near != "" {
 			advice = "did you mean " + near + "?"
 		}
-		c.fault(top("kind"), unknownKind, kind+" is not read here", advice)
+		c.fault(top("kind"), ReasonUnknownKind, kind+" is not read here", advice)
 		return ""
 	case of != "" && kind != of:
-		c.fault(top("kind"), unknownKind, kind+" stands in a list of "+of, "use kind: List for mixed objects")
+		c.fault(top("kind"), ReasonUnknownKind, kind+" stands in a list of "+of, "use kind: List for mixed objects")
 		return ""
 	case of != "" && version == "":
 	case version == "":
-		c.fault(top("apiVersion"), missingValue, "is missing", "write apiVersion: "+want)
+		c.fault(top("apiVersion"), ReasonMissingValue, "is missing", "write apiVersion: "+want)
 		return ""
 	case version != want:
-		c.fault(top("apiVersion"), unknownKind, "this version of "+kind+", "+version+", is not read",
+		c.fault(top("apiVersion"), ReasonUnknownKind, "this version of "+kind+", "+version+", is not read",
 			"write apiVersion: "+want)
 		return ""
 	}
@@ -170,9 +181,9 @@ func versionOf(kind string) (version string, known bool) {
 	switch strings.TrimSuffix(kind, listSuffix) {
 	case "":
 		return "v1", kind == listSuffix
-	case serviceKind, endpointsKind:
+	case ServiceKind, EndpointsKind:
 		return "v1", true
-	case sliceKind:
+	case SliceKind:
 		return "discovery.k8s.io/v1", true
 	default:
 		return "", false
@@ -181,33 +192,33 @@ func versionOf(kind string) (version string, known bool) {
 
 // object decodes, completes and checks one object.
 func (c *cursor) object(kind string) {
-	o := object{kind: kind, line: c.root.Line}
+	o := Object{Kind: kind, Line: c.root.Line}
 	version, _ := versionOf(kind)
 	switch kind {
-	case serviceKind:
-		o.service = &corev1.Service{}
-		c.value(c.root, reflect.ValueOf(o.service).Elem(), nil)
-		o.service.Kind, o.service.APIVersion = kind, version
-		completeMeta(&o.service.ObjectMeta)
-		completeService(o.service)
-		c.checkService(o.service)
-		o.namespace, o.name = o.service.Namespace, o.service.Name
-	case sliceKind:
-		o.slice = &discoveryv1.EndpointSlice{}
-		c.value(c.root, reflect.ValueOf(o.slice).Elem(), nil)
-		o.slice.Kind, o.slice.APIVersion = kind, version
-		completeMeta(&o.slice.ObjectMeta)
-		completeSlice(o.slice)
-		c.checkSlice(o.slice)
-		o.namespace, o.name = o.slice.Namespace, o.slice.Name
-	case endpointsKind:
-		o.endpoints = &corev1.Endpoints{} //nolint:staticcheck // see object
-		c.value(c.root, reflect.ValueOf(o.endpoints).Elem(), nil)
-		o.endpoints.Kind, o.endpoints.APIVersion = kind, version
-		completeMeta(&o.endpoints.ObjectMeta)
-		completeEndpoints(o.endpoints)
-		c.checkEndpoints(o.endpoints)
-		o.namespace, o.name = o.endpoints.Namespace, o.endpoints.Name
+	case ServiceKind:
+		o.Service = &corev1.Service{}
+		c.value(c.root, reflect.ValueOf(o.Service).Elem(), nil)
+		o.Service.Kind, o.Service.APIVersion = kind, version
+		completeMeta(&o.Service.ObjectMeta, c.namespace)
+		completeService(o.Service)
+		c.checkService(o.Service)
+		o.Namespace, o.Name = o.Service.Namespace, o.Service.Name
+	case SliceKind:
+		o.Slice = &discoveryv1.EndpointSlice{}
+		c.value(c.root, reflect.ValueOf(o.Slice).Elem(), nil)
+		o.Slice.Kind, o.Slice.APIVersion = kind, version
+		completeMeta(&o.Slice.ObjectMeta, c.namespace)
+		completeSlice(o.Slice)
+		c.checkSlice(o.Slice)
+		o.Namespace, o.Name = o.Slice.Namespace, o.Slice.Name
+	case EndpointsKind:
+		o.Endpoints = &corev1.Endpoints{} //nolint:staticcheck // see Object
+		c.value(c.root, reflect.ValueOf(o.Endpoints).Elem(), nil)
+		o.Endpoints.Kind, o.Endpoints.APIVersion = kind, version
+		completeMeta(&o.Endpoints.ObjectMeta, c.namespace)
+		completeEndpoints(o.Endpoints)
+		c.checkEndpoints(o.Endpoints)
+		o.Namespace, o.Name = o.Endpoints.Namespace, o.Endpoints.Name
 	}
 	c.objects = append(c.objects, o)
 }
@@ -217,25 +228,25 @@ func (r *reader) repeated() {
 	first := make(map[string]int, len(r.objects))
 	for i := range r.objects {
 		o := &r.objects[i]
-		if o.name == "" {
+		if o.Name == "" {
 			continue
 		}
 		line, twice := first[o.String()]
 		if !twice {
-			first[o.String()] = o.line
+			first[o.String()] = o.Line
 			continue
 		}
-		r.faults = append(r.faults, &fault{
-			file: r.file, line: o.line, object: o.String(), reason: duplicateObject,
-			detail: "stands in this file a second time, the first is in line " + strconv.Itoa(line),
-			advice: "keep one of the two or rename one",
+		r.faults = append(r.faults, &Fault{
+			File: r.file, Line: o.Line, Object: o.String(), Reason: ReasonDuplicateObject,
+			Detail: "stands in this file a second time, the first is in line " + strconv.Itoa(line),
+			Advice: "keep one of the two or rename one",
 		})
 	}
 }
 
 // nameOf names an object for messages before it is decoded. Kind of is what a
 // list says of its items.
-func nameOf(root *yaml.Node, of string) string {
+func (r *reader) nameOf(root *yaml.Node, of string) string {
 	kind := text(root, "kind")
 	if kind == "" {
 		kind = of
@@ -253,7 +264,7 @@ func nameOf(root *yaml.Node, of string) string {
 		return kind + " without a name"
 	}
 	if namespace == "" {
-		namespace = defaultNamespace
+		namespace = r.namespace
 	}
 	return kind + " " + namespace + "/" + name
 }

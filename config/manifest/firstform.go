@@ -1,4 +1,4 @@
-package file
+package manifest
 
 import (
 	"cmp"
@@ -47,7 +47,7 @@ func memberFold(n *yaml.Node, key string) *yaml.Node {
 }
 
 // firstForm reads a document of the first proxy's form.
-func (c *cursor) firstForm(node netip.Addr) {
+func (c *cursor) firstForm() {
 	c.known(c.root, nil, "Services")
 	at := top("Services")
 	list := follow(memberFold(c.root, "Services"))
@@ -57,8 +57,8 @@ func (c *cursor) firstForm(node netip.Addr) {
 	case list.Kind != yaml.SequenceNode:
 		c.wrong(list, at, "a list")
 		return
-	case !node.IsValid() && len(list.Content) > 0:
-		c.faultAt(list.Line, at, missingValue, "is the first proxy's form, which listens on the node's address, and that is not known",
+	case !c.node.IsValid() && len(list.Content) > 0:
+		c.faultAt(list.Line, at, ReasonMissingValue, "is the first proxy's form, which listens on the node's address, and that is not known",
 			"write kind: Service with a clusterIP instead")
 	}
 	for i, item := range list.Content {
@@ -69,7 +69,7 @@ func (c *cursor) firstForm(node netip.Addr) {
 			continue
 		}
 		s := ic.firstService(item, at.item(i))
-		c.objects = append(c.objects, s.objects(node)...)
+		c.objects = append(c.objects, s.objects(c.node)...)
 	}
 }
 
@@ -98,7 +98,7 @@ func (c *cursor) firstService(n *yaml.Node, at *path) firstService {
 	c.known(n, at, "Name", "Port", "Endpoints")
 	meta := metav1.ObjectMeta{Name: s.name, Namespace: defaultNamespace}
 	if why, advice := wrongName(&meta, false); why != "" {
-		c.faultAt(n.Line, at.child("Name"), invalidValue, why, advice)
+		c.faultAt(n.Line, at.child("Name"), ReasonInvalidValue, why, advice)
 	}
 	c.firstPort(&s, memberFold(n, "Port"), at.child("Port"))
 	c.firstEndpoints(&s, memberFold(n, "Endpoints"), at.child("Endpoints"))
@@ -107,7 +107,7 @@ func (c *cursor) firstService(n *yaml.Node, at *path) firstService {
 
 func (c *cursor) firstPort(s *firstService, n *yaml.Node, at *path) {
 	if n == nil {
-		c.faultAt(s.line, at, missingValue, "is missing", "write the port to listen on")
+		c.faultAt(s.line, at, ReasonMissingValue, "is missing", "write the port to listen on")
 		return
 	}
 	n = follow(n)
@@ -115,7 +115,7 @@ func (c *cursor) firstPort(s *firstService, n *yaml.Node, at *path) {
 	if n.Tag != "!!int" {
 		c.wrong(n, at, "a whole number")
 	} else if err := n.Decode(&port); err != nil || port < 1 || port > highestPort {
-		c.faultAt(n.Line, at, invalidValue, n.Value+" is no port number", portAdvice)
+		c.faultAt(n.Line, at, ReasonInvalidValue, n.Value+" is no port number", portAdvice)
 	}
 	s.port = int32(port) // checked above; what has a fault is not used
 }
@@ -135,7 +135,7 @@ func (c *cursor) firstEndpoints(s *firstService, n *yaml.Node, at *path) {
 		item = follow(item)
 		ep, err := netip.ParseAddrPort(item.Value)
 		if item.Kind != yaml.ScalarNode || err != nil || ep.Port() == 0 || ep.Addr().Zone() != "" {
-			c.faultAt(item.Line, at.item(i), invalidValue, "is "+describe(item)+", no address and port",
+			c.faultAt(item.Line, at.item(i), ReasonInvalidValue, "is "+describe(item)+", no address and port",
 				`write it like "10.10.2.2:8080" or "[fd00::2]:8080"; names are not looked up`)
 			continue
 		}
@@ -145,9 +145,9 @@ func (c *cursor) firstEndpoints(s *firstService, n *yaml.Node, at *path) {
 
 // objects is the Service, and an EndpointSlice for each family and port among
 // its endpoints, since a slice has one list of ports for all.
-func (s *firstService) objects(node netip.Addr) []object {
+func (s *firstService) objects(node netip.Addr) []Object {
 	svc := &corev1.Service{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: serviceKind},
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: ServiceKind},
 		ObjectMeta: metav1.ObjectMeta{Name: s.name, Namespace: defaultNamespace},
 		Spec: corev1.ServiceSpec{
 			Ports:       []corev1.ServicePort{{Port: s.port}},
@@ -155,7 +155,7 @@ func (s *firstService) objects(node netip.Addr) []object {
 		},
 	}
 	completeService(svc)
-	all := []object{{kind: serviceKind, namespace: defaultNamespace, name: s.name, line: s.line, service: svc}}
+	all := []Object{{Kind: ServiceKind, Namespace: defaultNamespace, Name: s.name, Line: s.line, Service: svc}}
 
 	type group struct {
 		family corev1.IPFamily
@@ -172,7 +172,7 @@ func (s *firstService) objects(node netip.Addr) []object {
 	for _, g := range order {
 		name := s.name + "-" + strings.ToLower(string(g.family)) + "-" + strconv.Itoa(int(g.port))
 		slice := &discoveryv1.EndpointSlice{
-			TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: sliceKind},
+			TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: SliceKind},
 			ObjectMeta: metav1.ObjectMeta{
 				Name: name, Namespace: defaultNamespace,
 				Labels: map[string]string{discoveryv1.LabelServiceName: s.name},
@@ -182,7 +182,7 @@ func (s *firstService) objects(node netip.Addr) []object {
 			Endpoints:   groups[g],
 		}
 		completeSlice(slice)
-		all = append(all, object{kind: sliceKind, namespace: defaultNamespace, name: name, line: s.line, slice: slice})
+		all = append(all, Object{Kind: SliceKind, Namespace: defaultNamespace, Name: name, Line: s.line, Slice: slice})
 	}
 	return all
 }

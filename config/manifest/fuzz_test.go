@@ -1,4 +1,4 @@
-package file
+package manifest
 
 import (
 	"bytes"
@@ -29,28 +29,28 @@ func FuzzDecode(f *testing.F) {
 		if isJSON {
 			name = "fuzz.json"
 		}
-		objects, faults := decode(name, data, netip.MustParseAddr("192.0.2.1"))
+		objects, faults := Decode(Input{Name: name, Data: data, Node: netip.MustParseAddr("192.0.2.1")})
 		for _, fault := range faults {
-			require.NotEmpty(t, fault.detail)
-			require.NotEmpty(t, fault.reason)
-			require.GreaterOrEqual(t, fault.line, 0)
-			require.LessOrEqual(t, fault.line, bytes.Count(data, []byte("\n"))+bytes.Count(data, []byte("\r"))+1+
-				bytes.Count(data, []byte("\u2028"))+bytes.Count(data, []byte("\u2029"))+bytes.Count(data, []byte("\u0085")), fault.Error())
+			require.NotEmpty(t, fault.Detail)
+			require.NotEmpty(t, fault.Reason)
+			require.GreaterOrEqual(t, fault.Line, 0)
+			require.LessOrEqual(t, fault.Line, bytes.Count(data, []byte("\n"))+bytes.Count(data, []byte("\r"))+1+
+				bytes.Count(data, []byte("\u2028"))+bytes.Count(data, []byte("\u2029"))+bytes.Count(data, []byte("\u0085")), fault.String())
 		}
 		if len(faults) > 0 {
 			return
 		}
 		first := asJSON(t, objects)
-		again, faults := decode("again.json", first, netip.Addr{})
+		again, faults := Decode(Input{Name: "again.json", Data: first})
 		if len(objects) > 0 {
-			require.NoError(t, errorOf(faults), "%s", first)
+			require.NoError(t, ErrorOf(faults), "%s", first)
 			require.Equal(t, string(first), string(asJSON(t, again)))
 		}
 	})
 }
 
 // asJSON is objects as JSON texts in a row.
-func asJSON(t testing.TB, objects []object) []byte {
+func asJSON(t testing.TB, objects []Object) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	for i := range objects {

@@ -1,4 +1,4 @@
-package file
+package manifest
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package file
+package manifest
 
 import (
 	"net/netip"
@@ -13,9 +13,21 @@ import (
 // a proxy, so that a Service written by hand means the same as one from a
 // cluster. They come before the checks and touch nothing that is written.
 
-func completeMeta(m *metav1.ObjectMeta) {
+// Complete does so for an object that was read by other means than Decode.
+func (o *Object) Complete() {
+	switch {
+	case o.Service != nil:
+		completeService(o.Service)
+	case o.Slice != nil:
+		completeSlice(o.Slice)
+	case o.Endpoints != nil:
+		completeEndpoints(o.Endpoints)
+	}
+}
+
+func completeMeta(m *metav1.ObjectMeta, namespace string) {
 	if m.Namespace == "" {
-		m.Namespace = defaultNamespace
+		m.Namespace = namespace
 	}
 }
 
@@ -92,7 +104,7 @@ func completeSlice(s *discoveryv1.EndpointSlice) {
 	}
 }
 
-//nolint:staticcheck // see object
+//nolint:staticcheck // see Object
 func completeEndpoints(e *corev1.Endpoints) {
 	for i := range e.Subsets {
 		for j := range e.Subsets[i].Ports {

@@ -1,4 +1,4 @@
-package file
+package manifest
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ func (c *cursor) checkService(s *corev1.Service) {
 	}
 	for i, r := range spec.LoadBalancerSourceRanges {
 		if _, err := netip.ParsePrefix(strings.TrimSpace(r)); err != nil {
-			c.fault(at.child("loadBalancerSourceRanges").item(i), invalidValue, quoted(r)+" is no range of addresses",
+			c.fault(at.child("loadBalancerSourceRanges").item(i), ReasonInvalidValue, quoted(r)+" is no range of addresses",
 				"write it like 192.0.2.0/24")
 		}
 	}
@@ -42,7 +42,7 @@ func (c *cursor) checkService(s *corev1.Service) {
 func (c *cursor) checkServicePorts(at *path, spec *corev1.ServiceSpec) {
 	ports := at.child("ports")
 	if len(spec.Ports) == 0 && spec.ClusterIP != corev1.ClusterIPNone && spec.Type != corev1.ServiceTypeExternalName {
-		c.fault(ports, missingValue, "is empty", "list at least one port")
+		c.fault(ports, ReasonMissingValue, "is empty", "list at least one port")
 	}
 	type number struct {
 		protocol corev1.Protocol
@@ -55,7 +55,7 @@ func (c *cursor) checkServicePorts(at *path, spec *corev1.ServiceSpec) {
 		c.checkProtocol(at.child("protocol"), p.Protocol)
 		c.checkPort(at.child("port"), p.Port)
 		if n := (number{p.Protocol, p.Port}); numbers[n] {
-			c.fault(at.child("port"), invalidValue,
+			c.fault(at.child("port"), ReasonInvalidValue,
 				fmt.Sprintf("%s port %d is an earlier port of this Service too", p.Protocol, p.Port), "leave one out")
 		} else {
 			numbers[n] = true
@@ -65,7 +65,7 @@ func (c *cursor) checkServicePorts(at *path, spec *corev1.ServiceSpec) {
 		}
 		c.checkPort(at.child("nodePort"), p.NodePort)
 		if spec.Type == corev1.ServiceTypeClusterIP || spec.Type == corev1.ServiceTypeExternalName {
-			c.fault(at.child("nodePort"), invalidValue, "is for Services of type NodePort and LoadBalancer, this one is "+
+			c.fault(at.child("nodePort"), ReasonInvalidValue, "is for Services of type NodePort and LoadBalancer, this one is "+
 				string(spec.Type), "write type: NodePort")
 		}
 	}
@@ -84,7 +84,7 @@ func (c *cursor) checkClusterIPs(at *path, spec *corev1.ServiceSpec) {
 		ips = nil
 	}
 	if len(spec.ClusterIPs) > 0 && spec.ClusterIP != spec.ClusterIPs[0] {
-		c.fault(at.child("clusterIP"), invalidValue,
+		c.fault(at.child("clusterIP"), ReasonInvalidValue,
 			fmt.Sprintf("%s is not clusterIPs[0], %s", quoted(spec.ClusterIP), quoted(spec.ClusterIPs[0])), "leave out clusterIP")
 	}
 	families := map[corev1.IPFamily]bool{}
@@ -95,7 +95,7 @@ func (c *cursor) checkClusterIPs(at *path, spec *corev1.ServiceSpec) {
 		}
 		if ip == corev1.ClusterIPNone {
 			if len(spec.ClusterIPs) > 1 {
-				c.fault(field, invalidValue, "None stands beside an address", "leave out one or the other")
+				c.fault(field, ReasonInvalidValue, "None stands beside an address", "leave out one or the other")
 			}
 			return
 		}
@@ -106,9 +106,9 @@ func (c *cursor) checkClusterIPs(at *path, spec *corev1.ServiceSpec) {
 		family := familyOf(a)
 		switch {
 		case families[family]:
-			c.fault(field, invalidValue, "is a second "+string(family)+" address", "use one address of each family")
+			c.fault(field, ReasonInvalidValue, "is a second "+string(family)+" address", "use one address of each family")
 		case i < len(spec.IPFamilies) && spec.IPFamilies[i] != family:
-			c.fault(field, invalidValue, fmt.Sprintf("%s is %s, ipFamilies[%d] says %s", ip, family, i, spec.IPFamilies[i]),
+			c.fault(field, ReasonInvalidValue, fmt.Sprintf("%s is %s, ipFamilies[%d] says %s", ip, family, i, spec.IPFamilies[i]),
 				"bring both into one order or leave out ipFamilies")
 		}
 		families[family] = true
@@ -123,7 +123,7 @@ func (c *cursor) checkAffinity(at *path, spec *corev1.ServiceSpec) {
 	}
 	const day = 24 * 60 * 60
 	if seconds := *config.ClientIP.TimeoutSeconds; seconds < 1 || seconds > day {
-		c.fault(at.child("sessionAffinityConfig").child("clientIP").child("timeoutSeconds"), invalidValue,
+		c.fault(at.child("sessionAffinityConfig").child("clientIP").child("timeoutSeconds"), ReasonInvalidValue,
 			fmt.Sprintf("%d is out of range", seconds), "use 1 to 86400, a day")
 	}
 }

@@ -1,4 +1,4 @@
-package file
+package manifest
 
 import (
 	"fmt"
@@ -23,14 +23,14 @@ const nameAdvice = "use lower case letters, digits and '-', beginning and ending
 func (c *cursor) checkMeta(m *metav1.ObjectMeta, dots bool) {
 	at := top("metadata")
 	if why, advice := wrongName(m, dots); why != "" {
-		reason := invalidValue
+		reason := ReasonInvalidValue
 		if m.Name == "" {
-			reason = missingValue
+			reason = ReasonMissingValue
 		}
 		c.fault(at.child("name"), reason, why, advice)
 	}
 	if len(validation.IsDNS1123Label(m.Namespace)) > 0 {
-		c.fault(at.child("namespace"), invalidValue, quoted(m.Namespace)+" cannot be a namespace", nameAdvice)
+		c.fault(at.child("namespace"), ReasonInvalidValue, quoted(m.Namespace)+" cannot be a namespace", nameAdvice)
 	}
 }
 
@@ -58,11 +58,11 @@ const (
 
 func (c *cursor) checkPort(at *path, port int32) {
 	if _, written := at.find(c.root); port == 0 && !written {
-		c.fault(at, missingValue, "is missing", portAdvice)
+		c.fault(at, ReasonMissingValue, "is missing", portAdvice)
 		return
 	}
 	if port < 1 || port > highestPort {
-		c.fault(at, invalidValue, strconv.Itoa(int(port))+" is no port number", portAdvice)
+		c.fault(at, ReasonInvalidValue, strconv.Itoa(int(port))+" is no port number", portAdvice)
 	}
 }
 
@@ -70,7 +70,7 @@ func (c *cursor) checkProtocol(at *path, p corev1.Protocol) {
 	switch p {
 	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
 	default:
-		c.fault(at, invalidValue, quoted(string(p))+" is no protocol", "use TCP or UDP, in capitals")
+		c.fault(at, ReasonInvalidValue, quoted(string(p))+" is no protocol", "use TCP or UDP, in capitals")
 	}
 }
 
@@ -78,11 +78,11 @@ func (c *cursor) checkProtocol(at *path, p corev1.Protocol) {
 func (c *cursor) checkPortName(at *path, name string, several bool, seen map[string]bool) {
 	switch {
 	case name == "" && several:
-		c.fault(at, missingValue, "is missing", "name every port where there are several")
+		c.fault(at, ReasonMissingValue, "is missing", "name every port where there are several")
 	case name != "" && len(validation.IsDNS1123Label(name)) > 0:
-		c.fault(at, invalidValue, quoted(name)+" cannot be a port's name", nameAdvice)
+		c.fault(at, ReasonInvalidValue, quoted(name)+" cannot be a port's name", nameAdvice)
 	case seen[name]:
-		c.fault(at, invalidValue, quoted(name)+" names an earlier port too", "give each port a name of its own")
+		c.fault(at, ReasonInvalidValue, quoted(name)+" names an earlier port too", "give each port a name of its own")
 	}
 	seen[name] = true
 }
@@ -92,11 +92,11 @@ func (c *cursor) checkAddr(at *path, text string) (a netip.Addr, ok bool) {
 	a, err := netip.ParseAddr(text)
 	switch {
 	case err != nil:
-		c.fault(at, invalidValue, quoted(text)+" is no IP address", addrAdvice(text))
+		c.fault(at, ReasonInvalidValue, quoted(text)+" is no IP address", addrAdvice(text))
 	case a.Zone() != "":
-		c.fault(at, invalidValue, quoted(text)+" has a zone", "leave out %"+a.Zone())
+		c.fault(at, ReasonInvalidValue, quoted(text)+" has a zone", "leave out %"+a.Zone())
 	case a.Is4In6():
-		c.fault(at, invalidValue, quoted(text)+" is an IPv4 address in IPv6 form", "write "+a.Unmap().String())
+		c.fault(at, ReasonInvalidValue, quoted(text)+" is an IPv4 address in IPv6 form", "write "+a.Unmap().String())
 	default:
 		return a, true
 	}
@@ -126,14 +126,14 @@ func checkOneOf[T ~string](c *cursor, at *path, value T, allowed ...T) {
 			return
 		}
 		if a != "" && strings.EqualFold(string(value), string(a)) {
-			c.fault(at, invalidValue, quoted(string(value))+" is no value of this field", "write "+string(a))
+			c.fault(at, ReasonInvalidValue, quoted(string(value))+" is no value of this field", "write "+string(a))
 			return
 		}
 		if a != "" {
 			words = append(words, string(a))
 		}
 	}
-	c.fault(at, invalidValue, quoted(string(value))+" is no value of this field", "use one of "+strings.Join(words, ", "))
+	c.fault(at, ReasonInvalidValue, quoted(string(value))+" is no value of this field", "use one of "+strings.Join(words, ", "))
 }
 
 func quoted(s string) string { return fmt.Sprintf("%.70q", s) }

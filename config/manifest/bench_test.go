@@ -1,4 +1,4 @@
-package file
+package manifest
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ func thousandsOf(n int) []byte {
 func BenchmarkDecodeYAML(b *testing.B) { benchmarkDecode(b, "a.yaml", thousandsOf(10_000)) }
 
 func BenchmarkDecodeJSON(b *testing.B) {
-	objects, faults := decode("a.yaml", thousandsOf(10_000), netip.Addr{})
+	objects, faults := Decode(Input{Name: "a.yaml", Data: thousandsOf(10_000)})
 	require.Empty(b, faults)
 	benchmarkDecode(b, "a.json", asJSON(b, objects))
 }
@@ -32,9 +32,9 @@ func benchmarkDecode(b *testing.B, name string, data []byte) {
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()
 	for b.Loop() {
-		objects, faults := decode(name, data, netip.Addr{})
+		objects, faults := Decode(Input{Name: name, Data: data})
 		if len(objects) != 20_000 || len(faults) > 0 {
-			b.Fatal(len(objects), errorOf(faults))
+			b.Fatal(len(objects), ErrorOf(faults))
 		}
 	}
 }
