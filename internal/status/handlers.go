@@ -12,11 +12,12 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// healthOnly is what probes may ask, from other machines too.
+// healthOnly is what probes may ask, from other machines too, by whatever name
+// a load balancer has for this one.
 func healthOnly(c Config) http.Handler {
 	mux := http.NewServeMux()
 	c.addHealth(mux)
-	return plain(mux)
+	return plain(readOnly(mux))
 }
 
 // everything is for those who may know everything.
@@ -37,7 +38,7 @@ func everything(c Config) http.Handler {
 		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
-	return plain(mux)
+	return plain(readOnly(c.namedHere(mux)))
 }
 
 func (c Config) addHealth(mux *http.ServeMux) {
@@ -45,20 +46,12 @@ func (c Config) addHealth(mux *http.ServeMux) {
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { c.healthz(w, false) })
 }
 
-// plain keeps browsers from making something else of what they are told.
-func plain(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("Cache-Control", "no-store")
-		next.ServeHTTP(w, r)
-	})
-}
-
 // healthz answers as kube-proxy does: 200 or 503, with a recent lastUpdated
 // while all is well. On /healthz a proxy that is draining is not well, so that
 // load balancers send clients elsewhere; on /livez it is.
 func (c Config) healthz(w http.ResponseWriter, forClients bool) {
 	h := c.Health()
+	h.Failing = newRedactor().text(h.Failing)
 	if h.Draining && forClients {
 		h.Failing = "the proxy is stopping"
 	}
@@ -75,7 +68,7 @@ func (c Config) healthz(w http.ResponseWriter, forClients bool) {
 }
 
 func (c Config) statusz(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, c.Report().whole())
+	writeJSON(w, http.StatusOK, newRedactor().report(c.Report()).whole())
 }
 
 // writeJSON is indented: who asks by hand reads it, and who asks by program

@@ -25,6 +25,7 @@ type Config struct {
 	Health  func() Health // called for each request, by several goroutines
 	Report  func() Report // the same
 	Metrics prometheus.Gatherer
+	Names   []string // of this node, in small letters, by which one may ask for more than health
 	Log     logrus.FieldLogger
 
 	Profiling bool // pprof beside the metrics
