@@ -3,7 +3,7 @@
 SHELL := /usr/bin/env bash
 BINARY := bin/userspace-proxy
 
-.PHONY: help build demo test lint e2e fuzz bench bench-micro bench-rules clean
+.PHONY: help build demo controlplane test lint e2e fuzz bench bench-micro bench-rules clean
 
 help: ## this list
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)$$/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -14,8 +14,12 @@ build: ## build bin/userspace-proxy
 demo: build ## a proxy with backends of its own on loopback; no root; Ctrl-C ends it
 	@exec $(BINARY) demo
 
+controlplane: ## a real kube-apiserver, kubectl and etcd for the tests, in bin/ (up to 15 minutes, once for a machine)
+	@scripts/controlplane.sh
+
 test: ## every test; as root on Debian it installs what they need
 	@scripts/deps.sh
+	@scripts/controlplane.sh
 	@scripts/test.sh
 
 lint: ## golangci-lint (built into bin/ the first time), gofmt, go mod tidy
@@ -23,6 +27,7 @@ lint: ## golangci-lint (built into bin/ the first time), gofmt, go mod tidy
 
 e2e: ## only the end-to-end tests: the binary in network namespaces (root)
 	@scripts/deps.sh
+	@scripts/controlplane.sh
 	@scripts/e2e.sh
 
 fuzz: ## every fuzz target for FUZZTIME (5s)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Everything that make test runs once scripts/deps.sh has passed.
+# Everything that make test runs once scripts/deps.sh and scripts/controlplane.sh
+# have passed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
