@@ -107,6 +107,8 @@ func (r *resolver) serve(ports []service.Port, w *want) []service.Port {
 				Source:   w.svc.Source,
 				Portals:  portals,
 				Affinity: w.affinity,
+
+				MaxConnections: w.maxConnections,
 			}
 			port.Endpoints, port.Unused = pick(candidatesFor(w, p, f))
 			ports = append(ports, port)

@@ -70,6 +70,9 @@ func text(r config.Resolution) string {
 		if p.Affinity != 0 {
 			line += " affinity " + p.Affinity.String()
 		}
+		if p.MaxConnections != 0 {
+			line += fmt.Sprint(" at most ", p.MaxConnections)
+		}
 		for _, portal := range p.Portals {
 			line += " at " + portal.String()
 		}
@@ -182,6 +185,10 @@ func ofType(t corev1.ServiceType) change {
 
 func labelled(key, value string) change {
 	return func(s *corev1.Service) { s.Labels[key] = value }
+}
+
+func annotated(key, value string) change {
+	return func(s *corev1.Service) { s.Annotations = map[string]string{key: value} }
 }
 
 // created sets the creationTimestamp, in hours.

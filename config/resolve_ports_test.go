@@ -133,3 +133,35 @@ func TestSemantics_label_service_proxy_name(t *testing.T) {
 		want:    `default/a:http/TCP/IPv4 at ClusterIP 10.96.0.1:80`,
 	}})
 }
+
+func TestAnnotation_maxConnections(t *testing.T) {
+	const key = "userspace-proxy/max-connections"
+	runResolveTests(t, []resolveTest{{
+		name:    "holds for every port, in both families",
+		objects: []any{svc("default/web", annotated(key, " 100 "), clusterIPs("10.96.0.1", "fd00::1"), ports(tcp("http", 80), udp("dns", 53)))},
+		want: `
+			default/web:dns/UDP/IPv4 at most 100 at ClusterIP 10.96.0.1:53
+			default/web:dns/UDP/IPv6 at most 100 at ClusterIP [fd00::1]:53
+			default/web:http/TCP/IPv4 at most 100 at ClusterIP 10.96.0.1:80
+			default/web:http/TCP/IPv6 at most 100 at ClusterIP [fd00::1]:80`,
+	}, {
+		name:    "0 is none",
+		objects: []any{svc("default/web", annotated(key, "0"))},
+		want:    `default/web:http/TCP/IPv4 at ClusterIP 10.96.0.1:80`,
+	}, {
+		name: "what cannot be read is a problem, and none",
+		objects: []any{
+			svc("default/a", annotated(key, "many")), svc("default/b", annotated(key, "-1"), clusterIPs("10.96.0.2")),
+			svc("default/c", annotated(key, "99999999999"), clusterIPs("10.96.0.3")), svc("default/d", annotated(key, ""), clusterIPs("10.96.0.4")),
+		},
+		want: `
+			default/a:http/TCP/IPv4 at ClusterIP 10.96.0.1:80
+			default/b:http/TCP/IPv4 at ClusterIP 10.96.0.2:80
+			default/c:http/TCP/IPv4 at ClusterIP 10.96.0.3:80
+			default/d:http/TCP/IPv4 at ClusterIP 10.96.0.4:80
+			problem InvalidAnnotation in Service default/a metadata.annotations[userspace-proxy/max-connections]
+			problem InvalidAnnotation in Service default/b metadata.annotations[userspace-proxy/max-connections]
+			problem InvalidAnnotation in Service default/c metadata.annotations[userspace-proxy/max-connections]
+			problem InvalidAnnotation in Service default/d metadata.annotations[userspace-proxy/max-connections]`,
+	}})
+}

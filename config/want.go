@@ -31,7 +31,10 @@ type want struct {
 	addresses []wantAddress    // at which each of its ports asks to be a portal; of one that comes twice, the first counts
 	affinity  time.Duration
 	ports     []*wantPort
-	speaks    []service.Family // families in which it has endpoints, of whatever condition
+
+	maxConnections int // 0: no limit
+
+	speaks []service.Family // families in which it has endpoints, of whatever condition
 }
 
 type wantAddress struct {
@@ -67,6 +70,7 @@ func (r *resolver) readServices(list []Service) []*want {
 		r.readLoadBalancerIPs(w) // before the externalIPs: of one address given as both, the stricter kind counts
 		r.readExternalIPs(w)
 		r.readAffinity(w)
+		r.readAnnotations(w)
 		r.readPorts(w)
 		r.reportNotHonoured(w)
 		wants = append(wants, w)

@@ -19,11 +19,12 @@ type tcpListener struct {
 	key     service.Key
 	sock    *tcpSocket
 	group   balancer
+	open    *openCount // connections of its Service
 	engine  *tcpEngine
 	serving bool
 }
 
-func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, s *shared) (*tcpListener, error) {
+func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, open *openCount, s *shared) (*tcpListener, error) {
 	sock, err := openTCP(addr)
 	if err != nil {
 		return nil, err
@@ -33,7 +34,7 @@ func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, s *sha
 		_ = sock.close()
 		return nil, err
 	}
-	return &tcpListener{key: key, sock: sock, group: group, engine: s.tcp}, nil
+	return &tcpListener{key: key, sock: sock, group: group, open: open, engine: s.tcp}, nil
 }
 
 func (l *tcpListener) addr() netip.AddrPort { return l.sock.addr }
@@ -134,8 +135,14 @@ func (a *acceptor) accept(waits bool) bool {
 	}
 	fd, client, err := acceptFD(a.sock.fd)
 	if err == 0 {
+		if why := s.limits.admit(client.Addr(), a.open); why != "" {
+			resetOnClose(fd)
+			_ = unix.Close(fd)
+			s.budget.give(2)
+			s.turnAway(why, a.key, client)
+			return true
+		}
 		l := a.engine.loopFor(a.loop)
-		a.engine.sessions.Add(1)
 		l.load.Add(1)
 		if l == a.loop {
 			l.begin(a.tcpListener, fd, client)

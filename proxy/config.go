@@ -52,6 +52,8 @@ type Config struct {
 	HalfCloseTimeout time.Duration // a half-closed connection without traffic ends after it; default 2 min
 	IdleTimeout      time.Duration // a connection without traffic ends after it; 0: never
 	KeepAlive        time.Duration // time between keepalive probes; default 30 s, negative: none
+	MaxConnections   int           // TCP, open at once; 0: no limit but descriptors
+	MaxPerClient     int           // of them from one address; 0: no limit
 	UDPTimeout       time.Duration // a flow without traffic ends after it; default 30 s
 	MaxUDPFlows      int           // default 65536
 	DrainTimeout     time.Duration // how long connections live on after the end of Run's context; 0: they end at once
@@ -116,6 +118,12 @@ func (c *Config) Validate() error {
 	}
 	if c.KeepAlive > maxKeepAlive {
 		errs = multierror.Append(errs, fmt.Errorf("--tcp-keepalive must be at most %v, got %v", maxKeepAlive, c.KeepAlive))
+	}
+	if c.MaxConnections < 0 {
+		errs = multierror.Append(errs, fmt.Errorf("--max-connections must not be below 0, got %d", c.MaxConnections))
+	}
+	if c.MaxPerClient < 0 {
+		errs = multierror.Append(errs, fmt.Errorf("--max-connections-per-client must not be below 0, got %d", c.MaxPerClient))
 	}
 	if c.MaxUDPFlows < 1 {
 		errs = multierror.Append(errs, fmt.Errorf("--max-udp-flows must be above 0, got %d", c.MaxUDPFlows))

@@ -6,7 +6,6 @@ import (
 	"context"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/userspace-proxy/userspace-proxy/service"
@@ -24,12 +23,11 @@ type connection struct {
 // tcpEngine are all TCP connections of a Proxier, whatever became of the
 // listener that accepted them. It waits for the goroutines of each.
 type tcpEngine struct {
-	shared  *shared
-	dialer  *dialer
-	ctx     context.Context // of dials; ends when connections are aborted
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
-	running atomic.Int64 // goroutines that wg waits for: connections being dialled or relayed
+	shared *shared
+	dialer *dialer
+	ctx    context.Context // of dials; ends when connections are aborted
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // of goroutines: connections being dialled or relayed
 
 	mu  sync.Mutex
 	all map[*connection]struct{}
@@ -43,7 +41,7 @@ func newTCPEngine(s *shared) (*tcpEngine, error) {
 }
 
 // open is the number of connections, those that are still being dialled too.
-func (c *tcpEngine) open() int { return int(c.running.Load()) }
+func (c *tcpEngine) open() int { return int(c.shared.limits.all.open.Load()) }
 
 // close ends every connection and returns when all have ended.
 func (c *tcpEngine) close() {
@@ -53,13 +51,7 @@ func (c *tcpEngine) close() {
 
 // start runs a connection's goroutine.
 func (c *tcpEngine) start(handle func()) {
-	c.wg.Add(1)
-	c.running.Add(1)
-	go func() {
-		defer c.wg.Done()
-		defer c.running.Add(-1)
-		handle()
-	}()
+	c.wg.Go(handle)
 }
 
 func (c *tcpEngine) add(n *connection) {

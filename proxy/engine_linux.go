@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -24,11 +23,10 @@ import (
 //
 // What the rest of the program wants of a loop it calls in it (loop.call).
 type tcpEngine struct {
-	shared   *shared
-	start    time.Time
-	loops    []*loop
-	sessions atomic.Int64
-	debug    bool
+	shared *shared
+	start  time.Time
+	loops  []*loop
+	debug  bool
 }
 
 func newTCPEngine(s *shared) (*tcpEngine, error) {
@@ -51,7 +49,7 @@ func newTCPEngine(s *shared) (*tcpEngine, error) {
 func (e *tcpEngine) now() time.Duration { return time.Since(e.start) }
 
 // open is the number of connections, those that are still being dialled too.
-func (e *tcpEngine) open() int { return int(e.sessions.Load()) }
+func (e *tcpEngine) open() int { return int(e.shared.limits.all.open.Load()) }
 
 // count is the number of connections to each endpoint.
 func (e *tcpEngine) count() endpointCounts {

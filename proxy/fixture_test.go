@@ -36,6 +36,7 @@ type fixture struct {
 	*Proxier
 	t      *testing.T
 	portal netip.AddrPort
+	began  time.Time
 	stop   context.CancelFunc
 	done   chan struct{}
 }
@@ -53,7 +54,7 @@ func start(t *testing.T, c Config) *fixture {
 	p, err := New(c)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &fixture{Proxier: p, t: t, portal: netip.AddrPortFrom(ownAddr(), 8080), stop: cancel, done: make(chan struct{})}
+	f := &fixture{Proxier: p, t: t, portal: netip.AddrPortFrom(ownAddr(), 8080), began: time.Now(), stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(f.done)
 		_ = p.Run(ctx)
@@ -92,7 +93,7 @@ func (f *fixture) update(ports ...service.Port) {
 
 func (f *fixture) serves(ports []service.Port) bool {
 	st := f.Status()
-	if len(st.Ports) != len(ports) {
+	if st.Pending || len(st.Ports) != len(ports) {
 		return false
 	}
 	for i, key := range sortedKeys(byKey(ports)) {

@@ -21,17 +21,27 @@ func newLimiter(every time.Duration) *limiter {
 
 // limited logs a warning, unless the same one was logged a moment ago.
 func (l *limiter) limited(log logrus.FieldLogger, message string) {
-	l.mu.Lock()
-	if now := time.Now(); now.Sub(l.last[message]) < l.every {
-		l.held[message]++
-		l.mu.Unlock()
+	held, ok := l.due(message)
+	if !ok {
 		return
 	}
-	held := l.held[message]
-	l.last[message], l.held[message] = time.Now(), 0
-	l.mu.Unlock()
 	if held > 0 {
 		log = log.WithField("held_back", held)
 	}
 	log.Warn(message)
+}
+
+// due says whether a message may be logged now, and how often it was held back
+// since it last was.
+func (l *limiter) due(message string) (held int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if now.Sub(l.last[message]) < l.every {
+		l.held[message]++
+		return 0, false
+	}
+	held = l.held[message]
+	l.last[message], l.held[message] = now, 0
+	return held, true
 }

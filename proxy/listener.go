@@ -37,7 +37,7 @@ func (p *Proxier) listen(key service.Key, addr netip.AddrPort, group balancer) (
 	if key.Protocol == service.UDP {
 		l, err = newUDPListener(key, addr, group, p.shared)
 	} else {
-		l, err = newTCPListener(key, addr, group, p.shared)
+		l, err = newTCPListener(key, addr, group, p.shared.limits.service(key), p.shared)
 	}
 	if err != nil {
 		p.shared.budget.giveListener()

@@ -26,6 +26,7 @@ type Metrics struct {
 
 	// What each connection counts, looked up once.
 	ended    map[string]prometheus.Counter
+	refused  map[string]prometheus.Counter
 	up, down prometheus.Counter
 }
 
@@ -66,6 +67,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m.ended = make(map[string]prometheus.Counter)
 	for _, why := range []string{endedEOF, endedReset, endedTimeout, endedAbort} {
 		m.ended[why] = m.Connections.WithLabelValues(why)
+	}
+	m.refused = make(map[string]prometheus.Counter)
+	for _, why := range []string{refusedNoEndpoint, refusedDialFailed, refusedLimit, refusedClientLimit, refusedServiceLimit} {
+		m.refused[why] = m.Refused.WithLabelValues(why)
 	}
 	m.up, m.down = m.Bytes.WithLabelValues("up"), m.Bytes.WithLabelValues("down")
 	r.MustRegister(m.SyncSeconds, m.Problems, m.Restored, m.udp)

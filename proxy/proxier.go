@@ -57,6 +57,7 @@ func New(c Config) (*Proxier, error) {
 	budget, warn := newBudget(c.Descriptors), newLimiter(10*time.Second)
 	common := &shared{
 		log: c.Log, warn: warn, metrics: c.Metrics, budget: budget, mark: c.Mark,
+		limits: newLimits(c.MaxConnections, c.MaxPerClient),
 		timeouts: tcpTimeouts{
 			dial: c.DialTimeout, fallback: c.FallbackDelay, halfClose: c.HalfCloseTimeout,
 			idle: c.IdleTimeout, keepAlive: c.KeepAlive,
@@ -277,6 +278,7 @@ func (p *Proxier) close(desired map[service.Key]service.Port) {
 		delete(p.ports, key)
 	}
 	p.claims.release(p.shared.budget, desired)
+	p.shared.limits.forget(p.ports)
 }
 
 // retire closes a listener that nothing leads to any more. Connections that

@@ -40,6 +40,7 @@ func (s *servicePort) update(p *Proxier, spec service.Port) ([]service.Problem, 
 	defer s.mu.Unlock()
 	s.spec = spec
 	s.group.Update(spec.Endpoints, spec.Affinity)
+	p.shared.limits.service(s.key).most.Store(int64(spec.MaxConnections))
 
 	var problems []service.Problem
 	for at, portal := range s.places(p) {

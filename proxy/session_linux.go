@@ -282,13 +282,13 @@ func (s *session) finish(why string) {
 	l.mu.Unlock()
 	shared.budget.give(2)
 	l.load.Add(-1)
-	l.engine.sessions.Add(-1)
+	shared.limits.release(s.clientAddr.Addr(), s.listener.open)
 	l.unused.sessions.put(s) // over until it is begun anew
 }
 
 // refuse resets a client that reaches no endpoint.
 func (s *session) refuse(why string, err error) {
-	s.loop.engine.shared.metrics.Refused.WithLabelValues(why).Inc()
+	s.loop.engine.shared.metrics.refused[why].Inc()
 	s.loop.engine.log(s, netip.AddrPort{}, err, "client refused")
 	s.reset(endedAbort)
 }

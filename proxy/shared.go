@@ -17,6 +17,7 @@ type shared struct {
 	warn     *limiter
 	metrics  *Metrics
 	budget   *budget
+	limits   *limits
 	tcp      *tcpEngine
 	timeouts tcpTimeouts
 	mark     uint32 // put on own dials; 0: none
@@ -51,8 +52,11 @@ const (
 
 // Reasons for which a client is reset unserved; they are labels of a metric.
 const (
-	refusedNoEndpoint = "no_endpoint"
-	refusedDialFailed = "dial_failed"
+	refusedNoEndpoint   = "no_endpoint"
+	refusedDialFailed   = "dial_failed"
+	refusedLimit        = "max_connections"
+	refusedClientLimit  = "max_connections_per_client"
+	refusedServiceLimit = "max_connections_of_service"
 )
 
 // maxAttempts bounds how many endpoints one client's connection may try: a

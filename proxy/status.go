@@ -28,6 +28,7 @@ type PortStatus struct {
 	Source    string           `json:"source"`
 	Affinity  string           `json:"affinity,omitempty"` // idle time of ClientIP affinity
 	Clients   int              `json:"affinityClients,omitempty"`
+	Most      int              `json:"maxConnections,omitempty"` // of the whole Service
 	Portals   []PortalStatus   `json:"portals"`
 	Endpoints []EndpointStatus `json:"endpoints"`
 }
@@ -92,7 +93,7 @@ func (s *servicePort) status(connections map[netip.AddrPort]int) PortStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := PortStatus{
-		Name: s.key.PortName.String(), Family: s.key.Family, Source: s.spec.Source,
+		Name: s.key.PortName.String(), Family: s.key.Family, Source: s.spec.Source, Most: s.spec.MaxConnections,
 		Portals: []PortalStatus{}, Endpoints: []EndpointStatus{},
 	}
 	if s.spec.Affinity > 0 {

@@ -24,6 +24,7 @@ type tcpListener struct {
 	key    service.Key
 	sock   *tcpSocket
 	group  balancer
+	open   *openCount // connections of its Service
 	shared *shared
 
 	accepting sync.WaitGroup // the accept loop, which runs while it serves
@@ -31,12 +32,12 @@ type tcpListener struct {
 	stop      context.CancelFunc // of the accept loop
 }
 
-func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, s *shared) (*tcpListener, error) {
+func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, open *openCount, s *shared) (*tcpListener, error) {
 	sock, err := openTCP(addr)
 	if err != nil {
 		return nil, err
 	}
-	return &tcpListener{key: key, sock: sock, group: group, shared: s}, nil
+	return &tcpListener{key: key, sock: sock, group: group, open: open, shared: s}, nil
 }
 
 func (l *tcpListener) addr() netip.AddrPort { return l.sock.addr }
@@ -96,8 +97,15 @@ func (l *tcpListener) acceptLoop(ctx context.Context) {
 		switch {
 		case err == nil:
 			pause = first
-			if !l.admit(ctx) {
+			client := clientOf(conn)
+			if why := l.shared.limits.admit(client.Addr(), l.open); why != "" {
+				(&peer{conn: conn}).reset()
+				l.shared.turnAway(why, l.key, client)
+				continue
+			}
+			if !l.takeBudget(ctx) {
 				_ = conn.Close()
+				l.shared.limits.release(client.Addr(), l.open)
 				return
 			}
 			l.shared.tcp.start(func() { l.handle(conn) })
@@ -116,10 +124,16 @@ func (l *tcpListener) acceptLoop(ctx context.Context) {
 	}
 }
 
-// admit takes the two descriptors of a proxied connection from the budget and
+// clientOf is who has connected.
+func clientOf(conn *net.TCPConn) netip.AddrPort {
+	client := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(client.Addr().Unmap(), client.Port())
+}
+
+// takeBudget takes the two descriptors of a proxied connection from the budget and
 // waits while there are none: meanwhile clients queue in the kernel. It is
 // false when ctx ends before there are.
-func (l *tcpListener) admit(ctx context.Context) bool {
+func (l *tcpListener) takeBudget(ctx context.Context) bool {
 	for {
 		freed := l.shared.budget.waitFreed()
 		if l.shared.budget.take(2) {
@@ -149,18 +163,19 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // handle serves one client: picks, connects, relays.
 func (l *tcpListener) handle(conn *net.TCPConn) {
 	s := l.shared
+	client := clientOf(conn)
+	defer s.limits.release(client.Addr(), l.open)
 	defer s.budget.give(2)
-	client := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
 	_ = conn.SetKeepAliveConfig(keepAliveConfig(s.timeouts.keepAlive))
 
-	endpointConn, endpoint, err := s.tcp.dialer.connect(s.tcp.ctx, l.group, client.Addr().Unmap())
+	endpointConn, endpoint, err := s.tcp.dialer.connect(s.tcp.ctx, l.group, client.Addr())
 	if err != nil {
 		(&peer{conn: conn}).reset()
 		why := refusedNoEndpoint
 		if !errors.Is(err, errNoEndpoint) {
 			why = refusedDialFailed
 		}
-		s.metrics.Refused.WithLabelValues(why).Inc()
+		s.metrics.refused[why].Inc()
 		s.log.WithFields(logrus.Fields{"service": l.key, "client": client}).WithError(err).Debug("client refused")
 		return
 	}

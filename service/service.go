@@ -124,6 +124,8 @@ type Port struct {
 	Affinity  time.Duration // idle time after which a client's endpoint is forgotten; 0 is no affinity
 	Endpoints []Endpoint    // those to pick from, sorted by address; empty means refuse
 	Unused    []UnusedEndpoint
+
+	MaxConnections int // TCP connections open at once, of all ports of the Service together; 0: no limit
 }
 
 // Action is what happens to traffic for a portal.

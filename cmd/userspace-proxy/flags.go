@@ -49,6 +49,8 @@ func (o *options) addRunFlags(fs *pflag.FlagSet) {
 		fs.DurationVar(&o.tcpIdleTimeout, "tcp-idle-timeout", 0, "close a connection without traffic after this time; 0 is never")
 		fs.DurationVar(&o.tcpHalfCloseTimeout, "tcp-half-close-timeout", 2*time.Minute, "close a connection without traffic after this time once one side has closed")
 		fs.DurationVar(&o.tcpKeepalive, "tcp-keepalive", 30*time.Second, "send keepalive probes this often; 0 is never")
+		fs.IntVar(&o.maxConnections, "max-connections", 0, "reset new connections while this `number` of them is open; 0 is no limit but that of file descriptors, at which they wait")
+		fs.IntVar(&o.maxPerClient, "max-connections-per-client", 0, "reset a client's new connections while this `number` of its own is open; 0 is no limit. The annotation userspace-proxy/max-connections limits a Service")
 	})
 	grouped(fs, groupUDP, func(fs *pflag.FlagSet) {
 		fs.DurationVar(&o.udpTimeout, "udp-timeout", 30*time.Second, "forget a flow without traffic after this time")

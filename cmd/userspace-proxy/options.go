@@ -42,6 +42,8 @@ type options struct {
 
 	dialTimeout, tcpIdleTimeout, tcpHalfCloseTimeout, tcpKeepalive time.Duration
 
+	maxConnections, maxPerClient int
+
 	udpTimeout  time.Duration
 	maxUDPFlows int
 
@@ -180,6 +182,8 @@ func (o *options) proxyConfig() proxy.Config {
 		HalfCloseTimeout: o.tcpHalfCloseTimeout,
 		IdleTimeout:      o.tcpIdleTimeout,
 		KeepAlive:        o.tcpKeepalive,
+		MaxConnections:   o.maxConnections,
+		MaxPerClient:     o.maxPerClient,
 		UDPTimeout:       o.udpTimeout,
 		MaxUDPFlows:      o.maxUDPFlows,
 		DrainTimeout:     o.drainTimeout,
