@@ -29,8 +29,14 @@ func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, open *
 	if err != nil {
 		return nil, err
 	}
-	// Accepted sockets inherit these.
-	if err := errors.Join(prepareTCP(sock.fd), keepTCP(sock.fd, s.timeouts.keepAlive)); err != nil {
+	// Accepted sockets inherit these: no waiting for more to send (Nagle's
+	// algorithm), and urgent bytes in their place in the stream.
+	err = errors.Join(
+		setOption(sock.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
+		setOption(sock.fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1),
+		keepTCP(sock.fd, s.timeouts.keepAlive),
+	)
+	if err != nil {
 		_ = sock.close()
 		return nil, err
 	}
@@ -147,7 +153,7 @@ func (a *acceptor) accept(waits bool) bool {
 		if l == a.loop {
 			l.begin(a.tcpListener, fd, client)
 		} else {
-			l.post(func() { l.begin(a.tcpListener, fd, client) })
+			l.handOver(arrival{a.tcpListener, fd, client})
 		}
 		return true
 	}
@@ -191,16 +197,6 @@ func (l *loop) forget(listener *tcpListener) {
 	}
 }
 
-// prepareTCP sets what every connection of the proxy has from its beginning: no
-// waiting for more to send (Nagle), and urgent bytes in their place in the
-// stream.
-func prepareTCP(fd int) error {
-	return errors.Join(
-		setOption(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
-		setOption(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1),
-	)
-}
-
 // keepTCP has the kernel notice when a connection's peer has vanished.
 func keepTCP(fd int, period time.Duration) error {
 	if period <= 0 {
@@ -216,5 +212,8 @@ func keepTCP(fd int, period time.Duration) error {
 }
 
 func setOption(fd, level, option, value int) error {
-	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, option, value))
+	if err := setOptionFD(fd, level, option, int32(value)); err != 0 {
+		return os.NewSyscallError("setsockopt", err)
+	}
+	return nil
 }

@@ -56,9 +56,18 @@ func (f *fixture) ends() map[string]int {
 	return fds
 }
 
+// Nagle's algorithm never holds back a first message, so that the endpoint's
+// side is told to do without only when there is a second: before it is sent.
 func TestCase6_NoNagleOnEitherSide(t *testing.T) {
 	t.Parallel()
-	f, _, _ := through(t, Config{})
+	f, client, endpoint := through(t, Config{})
+	for _, message := range []string{"a", "b"} {
+		write(t, client, message)
+		got := make([]byte, 1)
+		_, err := io.ReadFull(endpoint, got)
+		require.NoError(t, err)
+		require.Equal(t, message, string(got))
+	}
 	for side, fd := range f.ends() {
 		assert.Equal(t, 1, option(t, fd, unix.IPPROTO_TCP, unix.TCP_NODELAY), side)
 	}

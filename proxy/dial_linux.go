@@ -123,10 +123,7 @@ func (a *attempt) start() error {
 // ready is told that a connect has come to its end.
 func (a *attempt) ready(events uint32) {
 	d, l := a.dialing, a.dialing.session.loop
-	errno, err := unix.GetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_ERROR)
-	if err == nil && errno != 0 {
-		err = os.NewSyscallError("connect", syscall.Errno(errno))
-	}
+	err := a.outcome(events)
 	if err == nil && events&unix.EPOLLOUT == 0 {
 		return
 	}
@@ -152,9 +149,21 @@ func (a *attempt) ready(events uint32) {
 	d.pending = d.pending[:0]
 	d.settle()
 	group.Succeeded(d.session.clientAddr.Addr(), a.endpoint)
-	d.session.endpoint.readable = events&unix.EPOLLIN != 0
-	d.session.endpoint.eager = events&eagerEvents != 0
+	d.session.endpoint.hears(events)
 	d.session.connected(a.fd, a.endpoint)
+}
+
+// outcome is why a connect has failed. Only where an event says that there is
+// an error need it be asked for.
+func (a *attempt) outcome(events uint32) error {
+	if events&(unix.EPOLLERR|unix.EPOLLHUP) == 0 {
+		return nil
+	}
+	errno, err := unix.GetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && errno != 0 {
+		err = syscall.Errno(errno)
+	}
+	return os.NewSyscallError("connect", err)
 }
 
 // failed notes why an attempt came to nothing.
@@ -195,11 +204,11 @@ func beginConnect(to netip.AddrPort, mark uint32) (int, error) {
 	if ipv6 {
 		domain = unix.AF_INET6
 	}
-	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return -1, os.NewSyscallError("socket", err)
+	fd, errno := socketFD(domain)
+	if errno != 0 {
+		return -1, os.NewSyscallError("socket", errno)
 	}
-	err = prepareTCP(fd)
+	err := setOption(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1)
 	if err == nil && mark != 0 {
 		err = setOption(fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark))
 	}
@@ -207,7 +216,7 @@ func beginConnect(to netip.AddrPort, mark uint32) (int, error) {
 		err = connect(fd, to, ipv6)
 	}
 	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
-		_ = unix.Close(fd)
+		closeFD(fd)
 		return -1, os.NewSyscallError("connect", err)
 	}
 	return fd, nil

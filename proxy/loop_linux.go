@@ -6,6 +6,7 @@ import (
 	"container/heap"
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"os"
 	"runtime"
 	"sync"
@@ -37,6 +38,8 @@ type loop struct {
 	serial  int32
 	timers  timers
 	busy    []*session  // had more to do than one turn allows
+	wasBusy []*session  // room for the next busy
+	arrived []arrival   // room for the next arrivals
 	paused  []*acceptor // wait for descriptors, until resume
 	resume  time.Duration
 	scratch [chunk]byte // what is read goes on from here at once
@@ -52,7 +55,15 @@ type loop struct {
 
 	mu       sync.Mutex
 	calls    []func()
+	arrivals []arrival
 	sessions map[*session]struct{}
+}
+
+// arrival is a connection that another loop has accepted for this one.
+type arrival struct {
+	listener *tcpListener
+	fd       int
+	client   netip.AddrPort
 }
 
 // source is what a descriptor is watched for.
@@ -166,7 +177,7 @@ func (l *loop) rest() bool {
 	if !ok {
 		return true
 	}
-	if due <= l.engine.now() {
+	if due <= l.now {
 		return false
 	}
 	if l.wakeAt == 0 || due < l.wakeAt {
@@ -197,18 +208,27 @@ func (l *loop) watch(fd int, s source, events uint32) error {
 	l.serial++
 	l.watched[fd] = watch{serial: l.serial, source: s}
 	event := unix.EpollEvent{Events: events, Fd: int32(fd), Pad: l.serial}
-	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
+	if err := epollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &event); err != 0 {
 		l.watched[fd] = watch{}
 		return os.NewSyscallError("epoll_ctl", err)
 	}
 	return nil
 }
 
+func (l *loop) watches(fd int) bool { return fd < len(l.watched) && l.watched[fd].source != nil }
+
+// rewatch has the source of a descriptor told of other events. It cannot fail
+// for one that is watched.
+func (l *loop) rewatch(fd int, events uint32) {
+	event := unix.EpollEvent{Events: events, Fd: int32(fd), Pad: l.watched[fd].serial}
+	_ = epollCtl(l.epoll, unix.EPOLL_CTL_MOD, fd, &event)
+}
+
 // unwatch is for descriptors that stay open.
 func (l *loop) unwatch(fd int) {
-	if fd < len(l.watched) && l.watched[fd].source != nil {
+	if l.watches(fd) {
 		l.watched[fd] = watch{}
-		_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil)
+		_ = epollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil)
 	}
 }
 
@@ -217,18 +237,36 @@ func (l *loop) close(fd int) {
 	if fd < len(l.watched) {
 		l.watched[fd] = watch{}
 	}
-	_ = unix.Close(fd)
+	closeFD(fd)
 }
 
 // post has f run in the loop, soon.
 func (l *loop) post(f func()) {
 	l.mu.Lock()
+	ring := len(l.calls)+len(l.arrivals) == 0
 	l.calls = append(l.calls, f)
-	first := len(l.calls) == 1
 	l.mu.Unlock()
-	if first {
-		_, _ = unix.Write(l.alarm, binary.NativeEndian.AppendUint64(nil, 1))
+	if ring {
+		l.ring()
 	}
+}
+
+// handOver has a connection begin in the loop, soon.
+func (l *loop) handOver(a arrival) {
+	l.mu.Lock()
+	ring := len(l.calls)+len(l.arrivals) == 0
+	l.arrivals = append(l.arrivals, a)
+	l.mu.Unlock()
+	if ring {
+		l.ring()
+	}
+}
+
+// ring wakes the loop.
+func (l *loop) ring() {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	_, _ = writeFD(l.alarm, one[:])
 }
 
 // call has f run in the loop and returns when it has. It must not be called in one.
@@ -241,16 +279,20 @@ func (l *loop) call(f func()) {
 	}
 }
 
-// alarmClock runs the calls that were posted.
+// alarmClock runs the calls that were posted, and begins what was handed over.
 type alarmClock struct{ *loop }
 
 func (l alarmClock) ready(uint32) {
 	var buf [8]byte
-	_, _ = unix.Read(l.alarm, buf[:])
+	_, _ = readFD(l.alarm, buf[:])
 	l.mu.Lock()
-	calls := l.calls
-	l.calls = nil
+	calls, arrivals := l.calls, l.arrivals
+	l.calls, l.arrivals = nil, l.arrived[:0]
 	l.mu.Unlock()
+	l.arrived = arrivals
+	for _, a := range arrivals {
+		l.begin(a.listener, a.fd, a.client)
+	}
 	for _, f := range calls {
 		f()
 	}
@@ -268,7 +310,7 @@ func (l *loop) stop() {
 // chance before the next.
 func (l *loop) turnBusy() {
 	busy := l.busy
-	l.busy = nil
+	l.busy, l.wasBusy = l.wasBusy[:0], busy
 	for _, s := range busy {
 		s.isBusy = false
 		s.turn()

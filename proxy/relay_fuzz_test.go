@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzRelay has both sides of a connection write, pause, end and reset in any
-// order. What arrives is what was sent, from its beginning; all of it where
+// FuzzRelay has both sides of a connection write, some of it urgent, pause, end
+// and reset in any order. What arrives is what was sent, from its beginning; all of it where
 // nobody reset.
 //
 // Each byte of the script is a step: bit 0 says whose, bits 1-3 what, the rest
@@ -23,7 +23,8 @@ func FuzzRelay(f *testing.F) {
 	f.Add([]byte{0xf2, 0xf3, 0xf2, 0xf3, 0x06, 0x07})
 	f.Add([]byte{0x04, 0xf3, 0xf3, 0x05})
 	f.Add([]byte{0xf0, 0x08, 0xf0, 0x09, 0x07})
-	f.Add([]byte("2\x83\x04u\x1cR\xdb\xf0\v\x8a\x05")) // both reset while both are written to
+	f.Add([]byte{0x0c, 0x0d, 0x0c, 0x0d, 0xf5, 0xfc, 0x07, 0x0d}) // urgent bytes, close to each other
+	f.Add([]byte("2\x83\x04u\x1cR\xdb\xf0\v\x8a\x05"))            // both reset while both are written to
 	f.Fuzz(func(t *testing.T, script []byte) {
 		if len(script) > 64 {
 			script = script[:64]
@@ -85,6 +86,10 @@ func (s *scripted) write(script []byte, side byte) {
 			_ = s.conn.SetLinger(0)
 			_ = s.conn.Close()
 			return
+		case 6:
+			b := random(n + 1 + i)[i:]
+			s.sent.Write(b)
+			sendUrgent(s.conn, b)
 		default: // nothing
 		}
 	}

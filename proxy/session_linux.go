@@ -41,10 +41,14 @@ type end struct {
 	carried atomic.Int64 // bytes that went from here to the other side; read by status
 
 	readable, writable bool // as far as events and calls have told
-	eager              bool // its stream has ended or has a mark in it: a short read is not the last
+	asked              bool // to be told when it is writable again
+	eager              bool // there may be a mark or an error behind: a short read is not the last
+	ended              bool // its stream has ended, and has no mark in it: a short read is the last of all
 	eof                bool // read to its end
 	broken             bool // reset or timed out: tell the other side by a reset
 	finished           bool // its stream was ended from here
+	written            bool // something was written to it
+	delays             bool // Nagle's algorithm is on
 
 	bulk   bool        // the last read filled all there was room for
 	held   *heldChunk  // what a short write left over
@@ -57,7 +61,7 @@ func (l *loop) begin(listener *tcpListener, fd int, client netip.AddrPort) {
 	s := l.unused.sessions.get()
 	*s = session{loop: l, listener: listener, clientAddr: client, used: l.now}
 	s.client = end{session: s, fd: fd, readable: true, writable: true}
-	s.endpoint = end{session: s, fd: -1, writable: true}
+	s.endpoint = end{session: s, fd: -1, writable: true, asked: true, delays: true}
 	l.mu.Lock()
 	l.sessions[s] = struct{}{}
 	l.mu.Unlock()
@@ -79,15 +83,16 @@ func (s *session) connected(fd int, endpoint netip.AddrPort) {
 	s.endpoint.fd = fd
 	s.used = l.now
 	l.watched[fd].source = &s.endpoint
-	l.disarm(s)
 	l.engine.shared.metrics.Active.Inc()
-	if err := l.watch(s.client.fd, &s.client, edge); err != nil {
-		l.engine.log(s, endpoint, err, "cannot watch the client")
-		s.reset(endedAbort)
+	s.watch()
+	s.turn() // what the client has sent already
+	if s.over {
 		return
 	}
-	s.watch()
-	s.turn()
+	if err := l.watch(s.client.fd, &s.client, s.client.interest()); err != nil {
+		l.engine.log(s, endpoint, err, "cannot watch the client")
+		s.reset(endedAbort)
+	}
 }
 
 // watch arms the timer for what may be due first from now on.
@@ -114,18 +119,43 @@ func (s *session) settle() {
 	}
 }
 
+// interest is what the end is to be told of. To be told that it is writable,
+// which most always are, would wake the loop once for nothing.
+func (e *end) interest() uint32 {
+	if e.asked = !e.writable; e.asked {
+		return edge
+	}
+	return edge &^ unix.EPOLLOUT
+}
+
+// full notes that the end takes nothing more for now.
+func (e *end) full() {
+	e.writable = false
+	if l := e.session.loop; !e.asked && l.watches(e.fd) {
+		e.asked = true
+		l.rewatch(e.fd, edge)
+	}
+}
+
 // ready is told what epoll found.
 func (e *end) ready(events uint32) {
-	if events&eagerEvents != 0 {
-		e.eager, e.readable = true, true
-	}
-	if events&unix.EPOLLIN != 0 {
-		e.readable = true
-	}
+	e.hears(events)
 	if events&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 		e.writable = true
 	}
 	e.session.turn()
+}
+
+// hears notes what events say of what may be read. A stream that has ended
+// without an urgent mark in it, or an error, holds what one read brings where
+// that falls short: nothing comes after the end.
+func (e *end) hears(events uint32) {
+	const ending = unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLERR
+	if events&(unix.EPOLLIN|eagerEvents) != 0 {
+		e.readable = true
+	}
+	e.ended = e.ended || events&ending == unix.EPOLLRDHUP
+	e.eager = e.eager || events&eagerEvents != 0
 }
 
 // turn carries what there is to carry, both ways, as much as one turn may, and
@@ -176,7 +206,7 @@ func (s *session) passOn(from, to *end) {
 		s.flush(to)
 	case !to.finished && !to.broken:
 		to.finished = true
-		_ = unix.Shutdown(to.fd, unix.SHUT_WR)
+		shutdownFD(to.fd, unix.SHUT_WR)
 		s.used = s.loop.now
 		s.watch()
 	}
@@ -275,7 +305,9 @@ func (s *session) finish(why string) {
 	if s.endpointAddr.IsValid() {
 		up, down := s.client.carried.Load(), s.endpoint.carried.Load()
 		shared.metrics.connectionEnded(why, up, down)
-		l.engine.log(s, s.endpointAddr, nil, "connection ended: "+why)
+		if l.engine.debug { // or the message would be made for nobody
+			l.engine.log(s, s.endpointAddr, nil, "connection ended: "+why)
+		}
 	}
 	l.mu.Lock()
 	delete(l.sessions, s)

@@ -11,7 +11,8 @@ import (
 )
 
 // The calls of the data path. None of them waits, so they go past the
-// scheduler (RawSyscall), which otherwise gets ready for a call that does.
+// scheduler (RawSyscall), which otherwise gets ready for a call that does, and
+// wakes the runtime's monitor to watch over it.
 
 func readFD(fd int, b []byte) (int, syscall.Errno) {
 	n, _, err := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
@@ -40,6 +41,33 @@ func acceptFD(fd int) (int, netip.AddrPort, syscall.Errno) {
 	}
 	client := addrPort(&name)
 	return int(conn), netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), 0
+}
+
+// socketFD makes a TCP socket that does not wait.
+func socketFD(domain int) (int, syscall.Errno) {
+	fd, _, err := unix.RawSyscall(unix.SYS_SOCKET, uintptr(domain), unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != 0 {
+		return -1, err
+	}
+	return int(fd), 0
+}
+
+func setOptionFD(fd, level, option int, value int32) syscall.Errno {
+	_, _, err := unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(&value)), unsafe.Sizeof(value), 0)
+	return err
+}
+
+func shutdownFD(fd, how int) {
+	_, _, _ = unix.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), uintptr(how), 0)
+}
+
+func closeFD(fd int) {
+	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
+}
+
+func epollCtl(epoll, op, fd int, event *unix.EpollEvent) syscall.Errno {
+	_, _, err := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epoll), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(event)), 0, 0)
+	return err
 }
 
 // unsent is the number of bytes that the peer's kernel has not acknowledged and
