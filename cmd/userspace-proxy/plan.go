@@ -105,10 +105,8 @@ func (m *Main) load(ctx context.Context, o *options, facts node.Facts) (config.S
 
 	var snapshot config.Snapshot
 	err = together(ctx, c.Run, func(ctx context.Context) error {
-		endpoints.More = true // one change with the Services, so that there is one snapshot
-		ok := pass(ctx, to.Endpoints, endpoints) &&
-			pass(ctx, to.Services, services) &&
-			pass(ctx, to.Status, config.SourceStatus{Problems: problems})
+		ok := to.Send(ctx, []config.EndpointsUpdate{endpoints}, []config.ServiceUpdate{services}) &&
+			to.Tell(ctx, config.SourceStatus{Problems: problems})
 		if !ok {
 			return ctx.Err()
 		}
@@ -117,14 +115,4 @@ func (m *Main) load(ctx context.Context, o *options, facts node.Facts) (config.S
 	})
 	snapshot.Problems = problems
 	return snapshot, err
-}
-
-// pass hands a value over; false: ctx ended before.
-func pass[T any](ctx context.Context, to chan<- T, v T) bool {
-	select {
-	case to <- v:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

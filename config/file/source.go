@@ -73,7 +73,7 @@ func Load(o Options) (config.ServiceUpdate, config.EndpointsUpdate, []service.Pr
 	if err != nil {
 		return config.ServiceUpdate{}, config.EndpointsUpdate{}, nil, err
 	}
-	return s.serviceUpdate(), s.endpointsUpdate(false), problems(s.paths, s.origins, s.twice), nil
+	return s.serviceUpdate(), s.endpointsUpdate(), problems(s.paths, s.origins, s.twice), nil
 }
 
 // Name is how people know the source.
@@ -113,33 +113,25 @@ func (s *Source) look(now time.Time, atOnce bool) (settled bool) {
 	return settled
 }
 
-// send sends what has changed, endpoints first, so that a Service never shows
-// without its endpoints, and then the status. It gives up when ctx ends.
+// send sends what has changed and then the status. It gives up when ctx ends.
 func (s *Source) send(ctx context.Context, to config.Updates, services, endpoints bool) bool {
-	if endpoints && !deliver(ctx, to.Endpoints, s.endpointsUpdate(services)) {
-		return false
+	var e []config.EndpointsUpdate
+	if endpoints {
+		e = append(e, s.endpointsUpdate())
 	}
-	if services && !deliver(ctx, to.Services, s.serviceUpdate()) {
-		return false
+	var v []config.ServiceUpdate
+	if services {
+		v = append(v, s.serviceUpdate())
 	}
-	return deliver(ctx, to.Status, s.status())
-}
-
-func deliver[T any](ctx context.Context, to chan<- T, what T) bool {
-	select {
-	case to <- what:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return to.Send(ctx, e, v) && to.Tell(ctx, s.status())
 }
 
 func (s *Source) serviceUpdate() config.ServiceUpdate {
 	return config.ServiceUpdate{Op: config.SET, Services: s.state.services}
 }
 
-func (s *Source) endpointsUpdate(more bool) config.EndpointsUpdate {
-	return config.EndpointsUpdate{Op: config.SET, Slices: s.state.slices, Endpoints: s.state.endpoints, More: more}
+func (s *Source) endpointsUpdate() config.EndpointsUpdate {
+	return config.EndpointsUpdate{Op: config.SET, Slices: s.state.slices, Endpoints: s.state.endpoints}
 }
 
 // status tells of problems, and of an error while a path or file cannot be
