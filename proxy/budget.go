@@ -93,6 +93,11 @@ type BudgetStatus struct {
 	Traffic   int `json:"traffic"`
 }
 
+// UsedUp says whether no new connection can be carried until another ends.
+func (s BudgetStatus) UsedUp() bool {
+	return s.Traffic+2 > s.Total-max(s.Listeners, s.Total/8)
+}
+
 func (b *budget) status() BudgetStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()

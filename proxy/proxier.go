@@ -27,6 +27,8 @@ type Proxier struct {
 	desired  []service.Port // newest, whole
 	complete bool           // nothing but desired is wanted
 	update   uint64         // counts Updates
+	queued   time.Time      // when something was last asked for
+	waiting  time.Time      // since when something is to be done that is not done; zero where all is
 	status   syncStatus
 
 	ports   map[service.Key]*servicePort // what is served; Run's own, changed under mu
@@ -90,6 +92,7 @@ func (p *Proxier) Update(ports []service.Port, complete bool) {
 	p.mu.Lock()
 	p.desired, p.complete = ports, complete
 	p.update++
+	p.ask()
 	p.mu.Unlock()
 	p.wake()
 }
@@ -98,7 +101,18 @@ func (p *Proxier) Update(ports []service.Port, complete bool) {
 // returns at once.
 func (p *Proxier) Restore() {
 	p.shared.metrics.Restored.Inc()
+	p.mu.Lock()
+	p.ask()
+	p.mu.Unlock()
 	p.wake()
+}
+
+// ask notes that something is to be done. Its caller holds mu.
+func (p *Proxier) ask() {
+	p.queued = time.Now()
+	if p.waiting.IsZero() {
+		p.waiting = p.queued
+	}
 }
 
 func (p *Proxier) wake() {
@@ -150,7 +164,7 @@ func (p *Proxier) hasProblems() bool {
 // sync makes listeners and rules as desired: open, redirect, close.
 func (p *Proxier) sync(ctx context.Context) error {
 	started := time.Now()
-	desired, complete, update := p.wanted()
+	desired, complete, update := p.wanted(started)
 
 	problems, openErr := p.open(desired)
 	redirectErr := p.redirect(ctx, desired)
@@ -159,7 +173,7 @@ func (p *Proxier) sync(ctx context.Context) error {
 	}
 
 	err := errors.Join(openErr, redirectErr)
-	p.report(problems, err, time.Since(started), update)
+	p.report(problems, err, started, update)
 	if p.config.AfterSync != nil {
 		p.config.AfterSync()
 	}
@@ -167,10 +181,13 @@ func (p *Proxier) sync(ctx context.Context) error {
 }
 
 // wanted is what to serve: what is desired, and until that is complete also
-// what is served already; and as of which Update.
-func (p *Proxier) wanted() (desired map[service.Key]service.Port, complete bool, update uint64) {
+// what is served already; and as of which Update. From now on it is being done.
+func (p *Proxier) wanted(now time.Time) (desired map[service.Key]service.Port, complete bool, update uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.waiting.IsZero() { // nobody asked: the sync period did
+		p.waiting = now
+	}
 	desired = make(map[service.Key]service.Port, len(p.desired))
 	if !p.complete {
 		taken := portalsOf(p.desired)
@@ -295,10 +312,10 @@ func (p *Proxier) lingerThenClose(l listener) {
 	p.shared.budget.giveListener()
 }
 
-func (p *Proxier) report(problems []service.Problem, err error, took time.Duration, update uint64) {
+func (p *Proxier) report(problems []service.Problem, err error, started time.Time, update uint64) {
 	slices.SortFunc(problems, service.Problem.Compare)
 	m := p.shared.metrics
-	m.SyncSeconds.Observe(took.Seconds())
+	m.SyncSeconds.Observe(time.Since(started).Seconds())
 	m.Problems.Reset()
 	for _, problem := range problems {
 		m.Problems.WithLabelValues(problem.Reason).Inc()
@@ -318,6 +335,9 @@ func (p *Proxier) report(problems []service.Problem, err error, took time.Durati
 	}
 	m.Syncs.WithLabelValues("ok").Inc()
 	p.status.at, p.status.update = time.Now(), update
+	if p.waiting = p.queued; !p.queued.After(started) { // nothing was asked for meanwhile
+		p.waiting = time.Time{}
+	}
 }
 
 // drain waits for connections to end, then closes everything.

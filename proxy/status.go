@@ -59,14 +59,27 @@ type EndpointStatus struct {
 	Flows       int            `json:"flows"`
 }
 
-// InForce says when listeners and rules were last as desired, whether an Update
-// has come since, and why the last reconcile failed, if it did. It costs less
-// than Status, and may be called at any time.
-func (p *Proxier) InForce() (synced time.Time, pending bool, err error) {
+// Progress is how far a Proxier has come with what it was asked for.
+type Progress struct {
+	Synced  time.Time // when listeners and rules were last as desired; zero before the first time
+	Queued  time.Time // when Update or Restore last asked for something
+	Waiting time.Time // since when something is to be done that is not done; zero where all is
+	Pending bool      // an Update has come that is not in force yet
+	Err     error     // why the last reconcile failed, if it did
+}
+
+// Progress costs less than Status, and may be called at any time.
+func (p *Proxier) Progress() Progress {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.status.at, p.status.update != p.update, p.status.err
+	return Progress{
+		Synced: p.status.at, Queued: p.queued, Waiting: p.waiting,
+		Pending: p.status.update != p.update, Err: p.status.err,
+	}
 }
+
+// Descriptors tells how many are in use; at any time, by anyone.
+func (p *Proxier) Descriptors() BudgetStatus { return p.shared.budget.status() }
 
 // Status may be called at any time.
 func (p *Proxier) Status() Status {

@@ -62,7 +62,7 @@ func (o *options) addRunFlags(fs *pflag.FlagSet) {
 		fs.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "after the signal to stop, give open connections this long; a second signal ends them at once")
 	})
 	grouped(fs, groupStatus, func(fs *pflag.FlagSet) {
-		fs.StringVar(&o.healthzAddress, "healthz-bind-address", "0.0.0.0:10256", "serve /healthz and /livez at this `address`; empty is nowhere")
+		fs.StringVar(&o.healthzAddress, "healthz-bind-address", "0.0.0.0:10256", "serve /healthz, /livez and /readyz at this `address`; empty is nowhere")
 		fs.StringVar(&o.metricsAddress, "metrics-bind-address", "127.0.0.1:10249", "serve /metrics and /statusz at this `address`; empty is nowhere")
 		fs.BoolVar(&o.profiling, "profiling", false, "serve /debug/pprof/ beside the metrics")
 	})

@@ -1,31 +1,49 @@
 package main
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
+	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
 // health is for probes. Before every source has delivered, or its time is
 // over, nothing is promised.
 func (s *server) health() status.Health {
-	synced, _, err := s.proxier.InForce()
-	updated, waiting := s.translator.since()
-	h := status.Health{Draining: s.stopping.Load(), Updated: synced}
+	done := s.proxier.Progress()
+	h := status.Health{
+		Updated:  done.Synced,
+		Overdue:  !done.Waiting.IsZero() && time.Since(done.Waiting) > 2*s.options.syncPeriod,
+		UsedUp:   s.proxier.Descriptors().UsedUp(),
+		Draining: s.stopping.Load(),
+		Families: s.families(),
+	}
 	switch {
-	case updated.IsZero():
-		h.Failing = "waiting for the first full state of every source"
-	case err != nil:
-		h.Failing = "cannot reconcile: " + err.Error()
-	case synced.IsZero():
-		h.Failing = "the first reconcile is not done"
-	case !waiting.IsZero() && time.Since(waiting) > 2*s.options.syncPeriod:
-		h.Failing = fmt.Sprintf("what is to be served has not been done since %v", waiting.Format(time.RFC3339))
+	case !s.translator.hasTold():
+		h.Starting = "waiting for the first full state of every source"
+	case done.Synced.IsZero():
+		h.Starting = "the first reconcile is not done"
+	}
+	if done.Err != nil {
+		h.Failing = "listeners and rules cannot be made as they should be; /statusz and the log say why"
+	}
+	for _, source := range s.services.Snapshot().Sources {
+		if source.Err != "" {
+			h.Stale = append(h.Stale, source.Name)
+		}
 	}
 	return h
+}
+
+// families are those that are served.
+func (s *server) families() []service.Family {
+	_, on := s.translator.told()
+	return slices.DeleteFunc(service.Families(), func(f service.Family) bool {
+		_, ok := on.Primary[f]
+		return !ok
+	})
 }
 
 // report is everything, for people.
@@ -39,7 +57,7 @@ func (s *server) report() status.Report {
 		Version: version(), Time: now, Started: s.started, Uptime: now.Sub(s.started).Round(time.Second).String(),
 		Redirect: s.redirect.way,
 		Summary:  s.translator.summary(),
-		Failing:  s.health().Failing,
+		Failing:  s.health().NotReady(),
 		Node: status.Node{
 			Name: on.Name, NodePortAddresses: on.NodePortAddresses, ListenAddresses: on.ListenAddrs,
 		},

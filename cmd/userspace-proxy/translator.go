@@ -33,7 +33,6 @@ type translator struct {
 	on         config.Node
 	resolution config.Resolution
 	updated    time.Time // when the Proxier was last told; zero before the first time
-	waiting    time.Time // since when it has been told what it has not done yet; zero where all is done
 }
 
 func newTranslator(s *server) *translator {
@@ -76,9 +75,6 @@ func (t *translator) translate() {
 	s.Problems = nil // they are shown as the sources have them now, see problems
 	t.on, t.resolution = on, config.Resolve(s, on)
 	t.updated = time.Now()
-	if t.waiting.IsZero() {
-		t.waiting = t.updated
-	}
 	t.proxier.Update(t.resolution.Ports, t.resolution.Complete)
 }
 
@@ -97,23 +93,18 @@ func (t *translator) told() (config.Resolution, config.Node) {
 	return t.resolution, t.on
 }
 
-// since says when the Proxier was last told something, and since when it has
-// been told what it has not done yet. Both are zero where there is nothing.
-func (t *translator) since() (updated, waiting time.Time) {
+// hasTold says whether the Proxier has been told anything.
+func (t *translator) hasTold() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.updated, t.waiting
+	return !t.updated.IsZero()
 }
 
 // isDone says whether the Proxier has done what it was last told.
 func (t *translator) isDone() bool {
 	t.mu.Lock() // so that nothing is told between the question and the answer
 	defer t.mu.Unlock()
-	if _, pending, _ := t.proxier.InForce(); pending || t.updated.IsZero() {
-		return false
-	}
-	t.waiting = time.Time{}
-	return true
+	return !t.proxier.Progress().Pending && !t.updated.IsZero()
 }
 
 // problems are those of sources and of Services. The Proxier has its own, and

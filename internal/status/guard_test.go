@@ -119,7 +119,7 @@ func TestServer_nothingSecret(t *testing.T) {
 				}
 			},
 		})
-		for _, path := range []string{"/statusz", "/healthz", "/livez"} {
+		for _, path := range []string{"/statusz", "/readyz"} {
 			body := ask(t, http.MethodGet, all+path).body
 			assert.Contains(t, body, "(hidden)", "%s %s", path, message)
 			assert.NotContains(t, body, secret, "%s %s", path, message)

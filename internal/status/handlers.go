@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/sirupsen/logrus"
@@ -39,32 +38,6 @@ func everything(c Config) http.Handler {
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
 	return plain(readOnly(c.namedHere(mux)))
-}
-
-func (c Config) addHealth(mux *http.ServeMux) {
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { c.healthz(w, true) })
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { c.healthz(w, false) })
-}
-
-// healthz answers as kube-proxy does: 200 or 503, with a recent lastUpdated
-// while all is well. On /healthz a proxy that is draining is not well, so that
-// load balancers send clients elsewhere; on /livez it is.
-func (c Config) healthz(w http.ResponseWriter, forClients bool) {
-	h := c.Health()
-	h.Failing = newRedactor().text(h.Failing)
-	if h.Draining && forClients {
-		h.Failing = "the proxy is stopping"
-	}
-	answer := struct {
-		LastUpdated time.Time `json:"lastUpdated"`
-		CurrentTime time.Time `json:"currentTime"`
-		Failing     string    `json:"failing,omitempty"`
-	}{h.Updated, time.Now(), h.Failing}
-	code := http.StatusServiceUnavailable
-	if h.Failing == "" {
-		code, answer.LastUpdated = http.StatusOK, answer.CurrentTime
-	}
-	writeJSON(w, code, answer)
 }
 
 func (c Config) statusz(w http.ResponseWriter, _ *http.Request) {
@@ -102,7 +75,7 @@ const index = `<!doctype html>
 <ul>
 <li><a href="/statusz">/statusz</a> what is served, and what stands in the way
 <li><a href="/metrics">/metrics</a> for Prometheus
-<li><a href="/healthz">/healthz</a>, <a href="/livez">/livez</a> for probes
+<li><a href="/healthz">/healthz</a>, <a href="/livez">/livez</a>, <a href="/readyz">/readyz</a> for probes
 `
 
 // promLog takes what collectors fail with.

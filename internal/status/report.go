@@ -9,13 +9,6 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
-// Health is whether the proxy does its work.
-type Health struct {
-	Failing  string    // why it does not; empty while it does
-	Draining bool      // it is about to end: new clients should go elsewhere
-	Updated  time.Time // when everything was last as desired
-}
-
 // Report is everything that people may want to know of a proxy at one moment.
 // The names in its JSON are a contract.
 type Report struct {

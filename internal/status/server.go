@@ -19,7 +19,7 @@ import (
 
 // Config says what is told where.
 type Config struct {
-	HealthAddress  string // for /healthz and /livez, as --healthz-bind-address has it; empty: nowhere
+	HealthAddress  string // for /healthz, /livez and /readyz, as --healthz-bind-address has it; empty: nowhere
 	MetricsAddress string // for everything, as --metrics-bind-address has it; empty: nowhere
 
 	Health  func() Health // called for each request, by several goroutines

