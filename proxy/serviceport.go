@@ -54,6 +54,11 @@ func (s *servicePort) update(p *Proxier, spec service.Port) ([]service.Problem, 
 		}
 		s.listeners[at] = l
 	}
+	for _, l := range s.listeners {
+		if u, ok := l.(*udpListener); ok {
+			u.setIdle(p.shared.udpIdle)
+		}
+	}
 	return problems, s.switchListeners()
 }
 
@@ -147,14 +152,19 @@ func (s *servicePort) closeWhere(p *Proxier, which func(place) bool) {
 	}
 }
 
-// closeAt closes one listener: at once where it stands on a portal, which must
-// be free for the next, else when its queue has had time to empty.
+// closeAt closes one listener: one of TCP that rules led to when its queue has
+// had time to empty, others at once. A portal must be free for the next, and a
+// UDP listener has no way back to its clients when their entries are gone. Its
+// port rests until it is known that they are.
 func (s *servicePort) closeAt(p *Proxier, at place) {
 	l := s.listeners[at]
 	delete(s.listeners, at)
-	if at == (place{}) {
+	if at == (place{}) && s.key.Protocol == service.TCP {
 		p.retire(l)
 		return
+	}
+	if at == (place{}) && p.config.Conntrack != nil {
+		p.numbers.rest(socketPlace{s.key.Family, service.UDP}, l.addr().Port())
 	}
 	l.close()
 	p.shared.budget.giveListener()

@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/internal/conntrack"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
 	"github.com/userspace-proxy/userspace-proxy/proxy"
@@ -76,6 +77,9 @@ func (s *server) wire(sources []config.Source, metrics prometheus.Registerer) er
 	c := s.options.proxyConfig()
 	c.Log, c.Metrics = s.log, proxy.NewMetrics(metrics)
 	c.Rules, c.Listen, c.Mark = s.redirect.rules, s.redirect.listen, s.redirect.mark
+	if c.Rules != nil {
+		c.Conntrack = conntrack.Table{}
+	}
 	c.AfterSync = func() { s.translator.hasActed() } // which is there before the Proxier runs
 	var err error
 	if s.proxier, err = proxy.New(c); err != nil {
