@@ -21,7 +21,8 @@ type servicePort struct {
 	mu        sync.Mutex // guards the rest against Status; the Proxier alone writes
 	spec      service.Port
 	listeners map[place]listener
-	unserved  map[netip.AddrPort]bool // portals whose port is another program's
+	unopened  map[place]service.Problem          // where no listener could be opened
+	unserved  map[netip.AddrPort]service.Problem // portals whose port is another program's
 }
 
 // place is where a listener stands: on a portal, or anywhere on the listening
@@ -43,13 +44,19 @@ func (s *servicePort) update(p *Proxier, spec service.Port) ([]service.Problem, 
 	p.shared.limits.service(s.key).most.Store(int64(spec.MaxConnections))
 
 	var problems []service.Problem
+	s.unopened = nil
 	for at, portal := range s.places(p) {
 		if s.listeners[at] != nil {
 			continue
 		}
 		l, err := s.open(p, at)
 		if err != nil {
-			problems = append(problems, socketProblem(s.key, portal, err))
+			problem := socketProblem(s.key, portal, err)
+			if s.unopened == nil {
+				s.unopened = make(map[place]service.Problem)
+			}
+			s.unopened[at] = problem
+			problems = append(problems, problem)
 			continue
 		}
 		s.listeners[at] = l
@@ -111,15 +118,15 @@ func (s *servicePort) open(p *Proxier, at place) (l listener, err error) {
 func (s *servicePort) redirects(p *Proxier) []service.Redirect {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unserved = make(map[netip.AddrPort]bool)
+	s.unserved = make(map[netip.AddrPort]service.Problem)
 	l := s.listeners[place{}]
 	if l == nil {
 		return nil
 	}
 	var redirects []service.Redirect
 	for _, portal := range s.spec.Portals {
-		if p.claims.taken(s.key.Protocol, portal.Addr) {
-			s.unserved[portal.Addr] = true
+		if problem, taken := p.claims.taken(s.key.Protocol, portal.Addr); taken {
+			s.unserved[portal.Addr] = problem
 			continue
 		}
 		redirects = append(redirects, service.Redirect{

@@ -52,11 +52,12 @@ func (s *server) report() status.Report {
 	sources := s.services.Snapshot().Sources
 	_, on := s.translator.told()
 	serving := s.proxier.Status()
+	summary := s.translator.summary(serving)
 	problems := sorted(s.translator.problems(), serving.Problems)
 	r := status.Report{
 		Version: version(), Time: now, Started: s.started, Uptime: now.Sub(s.started).Round(time.Second).String(),
 		Redirect: s.redirect.way,
-		Summary:  s.translator.summary(),
+		Summary:  summary,
 		Failing:  s.health().NotReady(),
 		Node: status.Node{
 			Name: on.Name, NodePortAddresses: on.NodePortAddresses, ListenAddresses: on.ListenAddrs,
