@@ -25,7 +25,8 @@ type Metrics struct {
 	// UDP entries of connection tracking that were deleted, and failures to look through them.
 	ConntrackDeleted, ConntrackFailures prometheus.Counter
 
-	udp *udpCounters // kept by the UDP loop, read when metrics are
+	udp         *udpCounters // kept by the UDP loop, read when metrics are
+	descriptors *budgetMetrics
 
 	// What each connection counts, looked up once.
 	ended    map[string]prometheus.Counter
@@ -72,7 +73,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m.ConntrackFailures = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: ns, Name: "conntrack_failures_total", Help: "Failures to look through UDP connection tracking entries.",
 	})
-	m.udp = new(udpCounters)
+	m.udp, m.descriptors = new(udpCounters), new(budgetMetrics)
 	m.ended = make(map[string]prometheus.Counter)
 	for _, why := range []string{endedEOF, endedReset, endedTimeout, endedAbort} {
 		m.ended[why] = m.Connections.WithLabelValues(why)
@@ -82,7 +83,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		m.refused[why] = m.Refused.WithLabelValues(why)
 	}
 	m.up, m.down = m.Bytes.WithLabelValues("up"), m.Bytes.WithLabelValues("down")
-	r.MustRegister(m.SyncSeconds, m.Problems, m.Restored, m.ConntrackDeleted, m.ConntrackFailures, m.udp)
+	r.MustRegister(m.SyncSeconds, m.Problems, m.Restored, m.ConntrackDeleted, m.ConntrackFailures, m.udp, m.descriptors)
 	return m
 }
 

@@ -58,6 +58,7 @@ func New(c Config) (*Proxier, error) {
 		c.Metrics = NewMetrics(prometheus.NewRegistry()) // that nobody reads
 	}
 	budget, warn := newBudget(c.Descriptors), newLimiter(10*time.Second)
+	c.Metrics.descriptors.Store(budget)
 	common := &shared{
 		log: c.Log, warn: warn, metrics: c.Metrics, budget: budget, mark: c.Mark,
 		limits: newLimits(c.MaxConnections, c.MaxPerClient),

@@ -50,6 +50,7 @@ type PortalStatus struct {
 	State    string             `json:"state"`              // StateServing, StateRefusing, StateUnserved
 	Why      string             `json:"why,omitempty"`      // it is unserved
 	Advice   string             `json:"advice,omitempty"`   // what to do about that
+	Hits     uint64             `json:"hits,omitempty"`     // connections and flows that the rules led here, since they were made
 }
 
 // EndpointStatus is one endpoint and whether it is picked.

@@ -69,7 +69,7 @@ func TestCase15_UDPOnAnyAddressRepliesFromTheOneSentTo(t *testing.T) {
 					assert.Equal(t, to.String(), string(b[:n]))
 				}
 			}
-			st := p.status()
+			st := p.status(1000)
 			require.Len(t, st, len(bed.Node.Addrs(family)), "a flow for each address sent to")
 			var locals []netip.Addr
 			for _, f := range st {
@@ -109,9 +109,9 @@ func TestCase15_UDPLinkLocalClients(t *testing.T) {
 			defer c.Close()
 			client := udpClient{c.(*net.UDPConn), t}
 			assert.Equal(t, "from next door", client.ask("from next door"))
-			require.Len(t, p.status(), 1)
-			assert.Equal(t, from == nil, p.status()[0].Client.Addr().IsLinkLocalUnicast())
-			assert.Equal(t, "fe80::1", p.status()[0].Local.WithZone("").String())
+			require.Len(t, p.status(1000), 1)
+			assert.Equal(t, from == nil, p.status(1000)[0].Client.Addr().IsLinkLocalUnicast())
+			assert.Equal(t, "fe80::1", p.status(1000)[0].Local.WithZone("").String())
 		})
 	}
 }
@@ -229,6 +229,6 @@ func TestUDPOutOfLocalPortsEvicts(t *testing.T) {
 		assert.Equal(t, "hello", udpClient{conn, t}.ask("hello"))
 		require.NoError(t, conn.Close())
 	}
-	assert.Len(t, p.status(), 5)
+	assert.Len(t, p.status(1000), 5)
 	assert.EqualValues(t, 15, p.counters().ended[endedEvicted].Load())
 }

@@ -109,3 +109,12 @@ func (l *udpListener) countFlows(to map[netip.AddrPort]int) {
 		l.server.countByEndpoint(to)
 	}
 }
+
+func (l *udpListener) flows(most int) []FlowStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.server == nil {
+		return nil
+	}
+	return l.server.status(most)
+}

@@ -30,6 +30,7 @@ type server struct {
 	stopping atomic.Bool
 
 	redirect   redirection
+	hits       hitReader
 	services   *config.ServiceConfig
 	translator *translator
 	proxier    *proxy.Proxier
@@ -65,6 +66,7 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 		s.status.Close()
 		return nil, err
 	}
+	s.hits.read = s.redirect.hits
 	if err := s.wire(sources, registry); err != nil {
 		s.status.Close()
 		return nil, err
