@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -34,6 +35,9 @@ that are in use.`,
 		Args:                  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var faults checks
+			if len(o.files) == 0 {
+				faults.add(errors.New(noSource))
+			}
 			o.complete(&faults)
 			write, known := outputs()[output]
 			if !known {

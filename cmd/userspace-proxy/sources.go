@@ -7,12 +7,16 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/config/etcd"
 	"github.com/userspace-proxy/userspace-proxy/config/file"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 )
 
-// sourceFile is the name of the source that reads files.
-const sourceFile = "file"
+// The names of the sources.
+const (
+	sourceFile = "file"
+	sourceEtcd = "etcd"
+)
 
 // origin is a place that Services may come from.
 type origin struct {
@@ -29,6 +33,11 @@ func (m *Main) origins(o *options) []origin {
 			return file.New(sourceFile, file.Options{
 				Paths: o.files, Stdin: m.Stdin, NodeAddr: firstOf(facts.Primary), Log: log.WithField("source", sourceFile),
 			})
+		}},
+		{flag: "etcd-servers", wanted: len(o.etcd.Servers) > 0, open: func(_ node.Facts, log logrus.FieldLogger) (config.Source, error) {
+			options := o.etcd
+			options.Log = log.WithField("source", sourceEtcd)
+			return etcd.New(sourceEtcd, options)
 		}},
 	}
 }
