@@ -29,6 +29,7 @@ type backend struct {
 	index                       int
 	node, pod                   string
 	ready, serving, terminating bool
+	hints                       *discoveryv1.EndpointHints
 	refused                     string // why it is never picked; empty where it may be
 }
 
@@ -115,6 +116,7 @@ func (r *resolver) readSlice(s *discoveryv1.EndpointSlice, source string) *backe
 			ready:       deref(ep.Conditions.Ready, true),
 			serving:     deref(ep.Conditions.Serving, true),
 			terminating: deref(ep.Conditions.Terminating, false),
+			hints:       ep.Hints,
 		}
 		r.addBackend(g, b, address, service.Family(s.AddressType), source)
 	}
@@ -316,16 +318,20 @@ func candidatesFor(w *want, p *wantPort, f service.Family) []candidate {
 }
 
 // pick parts candidates into those to pick from and the others: the ready
-// ones, or where none is ready, those that serve while they terminate.
-func pick(list []candidate) (endpoints []service.Endpoint, unused []service.UnusedEndpoint) {
-	someReady := slices.ContainsFunc(list, func(c candidate) bool { return c.refused == "" && c.ready })
+// ones, as far as hints leave them to this node, or where none is ready, those
+// that serve while they terminate.
+func (r *resolver) pick(list []candidate) (endpoints []service.Endpoint, unused []service.UnusedEndpoint) {
+	someReady := slices.ContainsFunc(list, candidate.usable)
+	meant := r.hinted(list)
 	if len(list) > 0 {
 		endpoints = make([]service.Endpoint, 0, len(list))
 	}
 	for _, c := range list {
 		why := c.refused
 		switch {
-		case why != "" || c.ready:
+		case why != "":
+		case c.ready:
+			why = meant(c)
 		case c.terminating && c.serving:
 			if someReady {
 				why = "terminating"
@@ -343,6 +349,9 @@ func pick(list []candidate) (endpoints []service.Endpoint, unused []service.Unus
 	}
 	return endpoints, unused
 }
+
+// usable says whether a candidate is one to pick, hints aside.
+func (c candidate) usable() bool { return c.ready && c.refused == "" }
 
 // podOf is the name of the pod that an endpoint stands for, if it does.
 func podOf(ref *corev1.ObjectReference) string {

@@ -11,6 +11,7 @@ import (
 // the flags that the proxy runs with. It is read only.
 type Node struct {
 	Name    string                        // as endpoints name their node
+	Zone    string                        // label topology.kubernetes.io/zone of its Node; empty where nobody said
 	Primary map[service.Family]netip.Addr // the node's own address in each family; a family that is absent is not served
 	Local   []netip.Addr                  // every address of the node; loopback need not be listed
 

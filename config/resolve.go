@@ -110,7 +110,7 @@ func (r *resolver) serve(ports []service.Port, w *want) []service.Port {
 
 				MaxConnections: w.maxConnections,
 			}
-			port.Endpoints, port.Unused = pick(candidatesFor(w, p, f))
+			port.Endpoints, port.Unused = r.pick(candidatesFor(w, p, f))
 			ports = append(ports, port)
 		}
 	}

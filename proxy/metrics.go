@@ -22,11 +22,7 @@ type Metrics struct {
 	Ports        prometheus.Gauge // service ports that are to be served
 	Problems     *prometheus.GaugeVec
 	Restored     prometheus.Counter // times that somebody else had changed the rules
-	// UDP entries of connection tracking that were deleted, and failures to look through them.
-	ConntrackDeleted, ConntrackFailures prometheus.Counter
-
-	udp         *udpCounters // kept by the UDP loop, read when metrics are
-	descriptors *budgetMetrics
+	udp          *udpCounters       // kept by the UDP loop, read when metrics are
 
 	// What each connection counts, looked up once.
 	ended    map[string]prometheus.Counter
@@ -61,19 +57,13 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}),
 		Problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: ns, Name: "listener_problems", Help: "Service ports and portals without a listener, and what else stands in the way on this node, by reason.",
+			Namespace: ns, Name: "listener_problems", Help: "Service ports and portals without a listener, by reason.",
 		}, []string{"reason"}),
 	}
 	m.Restored = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: ns, Name: "rules_restored_total", Help: "Times that rules were restored because somebody else had changed them.",
 	})
-	m.ConntrackDeleted = prometheus.NewCounter(prometheus.CounterOpts{
-		Namespace: ns, Name: "conntrack_entries_deleted_total", Help: "UDP connection tracking entries deleted because they led to where a Service was before.",
-	})
-	m.ConntrackFailures = prometheus.NewCounter(prometheus.CounterOpts{
-		Namespace: ns, Name: "conntrack_failures_total", Help: "Failures to look through UDP connection tracking entries.",
-	})
-	m.udp, m.descriptors = new(udpCounters), new(budgetMetrics)
+	m.udp = new(udpCounters)
 	m.ended = make(map[string]prometheus.Counter)
 	for _, why := range []string{endedEOF, endedReset, endedTimeout, endedAbort} {
 		m.ended[why] = m.Connections.WithLabelValues(why)
@@ -83,7 +73,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		m.refused[why] = m.Refused.WithLabelValues(why)
 	}
 	m.up, m.down = m.Bytes.WithLabelValues("up"), m.Bytes.WithLabelValues("down")
-	r.MustRegister(m.SyncSeconds, m.Problems, m.Restored, m.ConntrackDeleted, m.ConntrackFailures, m.udp, m.descriptors)
+	r.MustRegister(m.SyncSeconds, m.Problems, m.Restored, m.udp)
 	return m
 }
 

@@ -44,8 +44,7 @@ type peer struct {
 type pipe struct {
 	from, to *peer
 	bytes    atomic.Int64
-	moved    atomic.Int64 // when some last passed, Unix time in nanoseconds
-	mover                 // how bytes are moved on this system
+	mover    // how bytes are moved on this system
 }
 
 const (
@@ -148,7 +147,6 @@ func (p *pipe) copy() error {
 	for {
 		n, err := p.move()
 		p.bytes.Add(n)
-		p.moved.Store(time.Now().UnixNano())
 		if errors.Is(err, io.EOF) {
 			return nil
 		}

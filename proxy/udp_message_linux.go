@@ -98,8 +98,7 @@ func (d *datagrams) receivedAt(i int) netip.Addr {
 	case header.Level == unix.IPPROTO_IP && header.Type == unix.IP_PKTINFO:
 		return netip.AddrFrom4((*unix.Inet4Pktinfo)(data).Spec_dst)
 	case header.Level == unix.IPPROTO_IPV6 && header.Type == unix.IPV6_PKTINFO:
-		info := (*unix.Inet6Pktinfo)(data)
-		return withZone(netip.AddrFrom16(info.Addr).Unmap(), info.Ifindex)
+		return netip.AddrFrom16((*unix.Inet6Pktinfo)(data).Addr).Unmap()
 	}
 	return netip.Addr{}
 }
@@ -142,11 +141,7 @@ func (c *clientSocket) replyAddress(key flowKey) (a replyAddress) {
 	if c.ipv6 {
 		a.control = make([]byte, unix.CmsgSpace(unix.SizeofInet6Pktinfo))
 		putControlHeader(a.control, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo)
-		// A link-local address is one only together with its link, also where the
-		// client's address is global.
-		*(*unix.Inet6Pktinfo)(unsafe.Pointer(&a.control[unix.SizeofCmsghdr])) = unix.Inet6Pktinfo{
-			Addr: key.local.As16(), Ifindex: zoneOf(key.local),
-		}
+		(*unix.Inet6Pktinfo)(unsafe.Pointer(&a.control[unix.SizeofCmsghdr])).Addr = key.local.As16()
 		return a
 	}
 	a.control = make([]byte, unix.CmsgSpace(unix.SizeofInet4Pktinfo))
@@ -167,24 +162,11 @@ func addrPort(name *unix.RawSockaddrInet6) netip.AddrPort {
 		v4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(name))
 		return netip.AddrPortFrom(netip.AddrFrom4(v4.Addr), networkOrder(v4.Port))
 	}
-	return netip.AddrPortFrom(withZone(netip.AddrFrom16(name.Addr).Unmap(), name.Scope_id), networkOrder(name.Port))
-}
-
-// withZone adds the number of its link to an address that is nothing without.
-func withZone(a netip.Addr, link uint32) netip.Addr {
-	if link == 0 || !a.Is6() || !a.IsLinkLocalUnicast() {
-		return a
+	addr := netip.AddrFrom16(name.Addr).Unmap()
+	if name.Scope_id != 0 && addr.IsLinkLocalUnicast() {
+		addr = addr.WithZone(strconv.FormatUint(uint64(name.Scope_id), 10))
 	}
-	return a.WithZone(strconv.FormatUint(uint64(link), 10))
-}
-
-// zoneOf is what withZone has added; 0 if nothing.
-func zoneOf(a netip.Addr) uint32 {
-	link, err := strconv.ParseUint(a.Zone(), 10, 32)
-	if err != nil {
-		return 0
-	}
-	return uint32(link)
+	return netip.AddrPortFrom(addr, networkOrder(name.Port))
 }
 
 // putAddrPort writes a socket address of either family and returns its size.
@@ -195,8 +177,9 @@ func putAddrPort(name *unix.RawSockaddrInet6, a netip.AddrPort, ipv6 bool) uint3
 		}
 		return unix.SizeofSockaddrInet4
 	}
-	*name = unix.RawSockaddrInet6{
-		Family: unix.AF_INET6, Port: networkOrder(a.Port()), Addr: a.Addr().As16(), Scope_id: zoneOf(a.Addr()),
+	*name = unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: networkOrder(a.Port()), Addr: a.Addr().As16()}
+	if scope, err := strconv.ParseUint(a.Addr().Zone(), 10, 32); err == nil {
+		name.Scope_id = uint32(scope)
 	}
 	return unix.SizeofSockaddrInet6
 }

@@ -21,6 +21,16 @@ func (m *Main) newLog(o *options) *logrus.Logger {
 	return log
 }
 
+// klogVerbosity is up to which verbosity Kubernetes' libraries are to log. What
+// is above 0 is for debugging, so it need not be made where nobody sees it.
+func (o *options) klogVerbosity() int {
+	const debug = 4
+	if o.meant.level < logrus.DebugLevel {
+		return 0
+	}
+	return max(debug, o.verbosity)
+}
+
 // silent is a log that nobody reads.
 func silent() *logrus.Logger {
 	log := logrus.New()

@@ -12,6 +12,10 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/kubelog"
 )
 
 func main() {
@@ -28,7 +32,7 @@ func main() {
 			os.Exit(exitFailed)
 		}
 	}()
-	m := Main{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
+	m := Main{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, LeadKlog: kubelog.Lead}
 	os.Exit(m.Run(ctx, os.Args[1:]))
 }
 
@@ -37,6 +41,9 @@ type Main struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
+	// LeadKlog leads klog into a log, as kubelog.Lead does. A process has but one
+	// klog, so it is for whoever owns the process; nil leaves it alone.
+	LeadKlog func(log logrus.FieldLogger, verbosity int) error
 }
 
 // The exit codes.

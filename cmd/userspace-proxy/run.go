@@ -18,13 +18,15 @@ func (m *Main) newRun() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run [flags]",
 		Short: "Serve Services until SIGINT or SIGTERM (also without a command)",
-		Long: `Serves Services until SIGINT or SIGTERM, and takes changes to their files while
-it runs. With nftables or iptables it needs root or CAP_NET_ADMIN; rules and
-listening addresses stay when it ends, for the next run to take over, until
+		Long: `Serves Services until SIGINT or SIGTERM, and takes changes to them while
+it runs. They come from files, from a Kubernetes API server, or both. With
+nftables or iptables it needs root or CAP_NET_ADMIN; rules and listening
+addresses stay when it ends, for the next run to take over, until
 "userspace-proxy cleanup" removes them.`,
 		Example: `  userspace-proxy run --file services.yaml
   userspace-proxy run --file /etc/services.d --nodeport-addresses 192.0.2.0/24
-  userspace-proxy run --file - --redirect none < services.yaml`,
+  userspace-proxy run --file - --redirect none < services.yaml
+  userspace-proxy run --kubeconfig /etc/kubernetes/proxy.conf`,
 		DisableFlagsInUseLine: true,
 		Args:                  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -34,6 +36,11 @@ listening addresses stay when it ends, for the next run to take over, until
 			}
 			log := m.newLog(o)
 			logStart(log, c.Flags())
+			if m.LeadKlog != nil {
+				if err := m.LeadKlog(log, o.klogVerbosity()); err != nil {
+					return err
+				}
+			}
 			s, err := m.newServer(c.Context(), o, log)
 			if err != nil {
 				return err

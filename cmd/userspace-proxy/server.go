@@ -14,7 +14,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
-	"github.com/userspace-proxy/userspace-proxy/internal/conntrack"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
 	"github.com/userspace-proxy/userspace-proxy/proxy"
@@ -28,9 +27,9 @@ type server struct {
 	log      logrus.FieldLogger
 	started  time.Time
 	stopping atomic.Bool
+	zone     atomic.Pointer[string] // the node's, as the API server has it; nil before it was asked
 
 	redirect   redirection
-	hits       hitReader
 	services   *config.ServiceConfig
 	translator *translator
 	proxier    *proxy.Proxier
@@ -46,7 +45,7 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 	if err != nil {
 		return nil, usage(err) // there is a flag for what cannot be found out
 	}
-	sources, err := m.sources(o, facts, log)
+	sources, err := m.sources(o, facts, log, s.onNode)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +65,6 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 		s.status.Close()
 		return nil, err
 	}
-	s.hits.read = s.redirect.hits
 	if err := s.wire(sources, registry); err != nil {
 		s.status.Close()
 		return nil, err
@@ -79,9 +77,6 @@ func (s *server) wire(sources []config.Source, metrics prometheus.Registerer) er
 	c := s.options.proxyConfig()
 	c.Log, c.Metrics = s.log, proxy.NewMetrics(metrics)
 	c.Rules, c.Listen, c.Mark = s.redirect.rules, s.redirect.listen, s.redirect.mark
-	if c.Rules != nil {
-		c.Conntrack = conntrack.Table{}
-	}
 	c.AfterSync = func() { s.translator.hasActed() } // which is there before the Proxier runs
 	var err error
 	if s.proxier, err = proxy.New(c); err != nil {
@@ -127,7 +122,11 @@ func (s *server) node() (config.Node, error) {
 	if err != nil {
 		return config.Node{}, fmt.Errorf("looking at this node: %w", err)
 	}
-	return s.options.nodeConfig(facts, s.redirect), nil
+	n := s.options.nodeConfig(facts, s.redirect)
+	if zone := s.zone.Load(); zone != nil {
+		n.Zone = *zone
+	}
+	return n, nil
 }
 
 // nodeConfig is what facts and flags come to.

@@ -5,50 +5,46 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
-	"github.com/userspace-proxy/userspace-proxy/config/etcd"
 	"github.com/userspace-proxy/userspace-proxy/config/file"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 )
 
-// The names of the sources.
-const (
-	sourceFile = "file"
-	sourceEtcd = "etcd"
-)
+// sourceFile is the name of the source that reads files.
+const sourceFile = "file"
 
 // origin is a place that Services may come from.
 type origin struct {
-	flag   string // the flag that asks for it
+	flags  []string // those that ask for it
 	wanted bool
 	open   func(node.Facts, logrus.FieldLogger) (config.Source, error)
 }
 
 // origins are all that the flags can ask for. Their order is that of
 // precedence where the command line has none.
-func (m *Main) origins(o *options) []origin {
+func (m *Main) origins(o *options, onNode func(*corev1.Node)) []origin {
 	return []origin{
-		{flag: "file", wanted: len(o.files) > 0, open: func(facts node.Facts, log logrus.FieldLogger) (config.Source, error) {
+		{flags: []string{"file"}, wanted: len(o.files) > 0, open: func(facts node.Facts, log logrus.FieldLogger) (config.Source, error) {
 			return file.New(sourceFile, file.Options{
 				Paths: o.files, Stdin: m.Stdin, NodeAddr: firstOf(facts.Primary), Log: log.WithField("source", sourceFile),
 			})
 		}},
-		{flag: "etcd-servers", wanted: len(o.etcd.Servers) > 0, open: func(_ node.Facts, log logrus.FieldLogger) (config.Source, error) {
-			options := o.etcd
-			options.Log = log.WithField("source", sourceEtcd)
-			return etcd.New(sourceEtcd, options)
+		{flags: []string{"kubeconfig", "master"}, wanted: o.api.config != nil, open: func(facts node.Facts, log logrus.FieldLogger) (config.Source, error) {
+			return o.api.open(facts, log, onNode)
 		}},
 	}
 }
 
 // sources opens what the flags ask for, in the order of the command line: of
 // two Services with one name the first source's is served. What is wrong is
-// wrong with the flags.
-func (m *Main) sources(o *options, facts node.Facts, log logrus.FieldLogger) ([]config.Source, error) {
-	all := m.origins(o)
+// wrong with the flags. onNode is told what a source knows of this machine's Node.
+func (m *Main) sources(o *options, facts node.Facts, log logrus.FieldLogger, onNode func(*corev1.Node)) ([]config.Source, error) {
+	all := m.origins(o, onNode)
 	place := func(at origin) int { // those that no flag asks for come last
-		if i := slices.Index(o.given, at.flag); i >= 0 {
+		asks := func(flag string) bool { return slices.Contains(at.flags, flag) }
+		if i := slices.IndexFunc(o.given, asks); i >= 0 {
 			return i
 		}
 		return len(o.given)

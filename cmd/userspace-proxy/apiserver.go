@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/config/apiserver"
+	"github.com/userspace-proxy/userspace-proxy/internal/node"
+)
+
+// sourceAPI is the name of the source that follows an API server.
+const sourceAPI = "apiserver"
+
+// apiOptions are the flags of the API server, and what they come to.
+type apiOptions struct {
+	kubeconfig, master string
+	syncPeriod         time.Duration
+	qps                float32
+	burst              int32
+	contentType        string
+
+	config *rest.Config // nil: the API server is no source
+}
+
+// addFlags adds kube-proxy's flags for it.
+func (a *apiOptions) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&a.kubeconfig, "kubeconfig", "", "follow the Services of the API server that this `file` leads to; without any source a pod follows its cluster's")
+	fs.StringVar(&a.master, "master", "", "follow the Services of the API server at this `url`, which wins over the kubeconfig's")
+	fs.DurationVar(&a.syncPeriod, "config-sync-period", 15*time.Minute, "take over the whole state of the API server this often, without a change too")
+	fs.Float32Var(&a.qps, "kube-api-qps", 5, "send the API server at most this `number` of requests a second, on average")
+	fs.Int32Var(&a.burst, "kube-api-burst", 10, "send the API server at most this `number` of requests at once")
+	fs.StringVar(&a.contentType, "kube-api-content-type", "application/vnd.kubernetes.protobuf", "speak this `type` of content with the API server")
+}
+
+// complete finds out how to reach the API server, if it is a source: where a
+// flag names one, and where there is no other source and this is a pod.
+func (a *apiOptions) complete(c *checks, otherSource bool) {
+	if a.syncPeriod <= 0 {
+		c.check("--config-sync-period", fmt.Errorf("must be above 0, got %v", a.syncPeriod))
+	}
+	if !(a.qps > 0) || a.qps > math.MaxInt32 {
+		c.check("--kube-api-qps", fmt.Errorf("must be above 0, got %v", a.qps))
+	}
+	if a.burst <= 0 {
+		c.check("--kube-api-burst", fmt.Errorf("must be above 0, got %d", a.burst))
+	}
+	named := a.kubeconfig != "" || a.master != ""
+	if !named && otherSource {
+		return
+	}
+	var err error
+	a.config, err = apiserver.Connection{
+		Kubeconfig: a.kubeconfig, Master: a.master,
+		QPS: a.qps, Burst: int(a.burst), ContentType: a.contentType, UserAgent: userAgent(),
+	}.Config()
+	switch {
+	case errors.Is(err, apiserver.ErrNotInCluster):
+		c.add(errNoSource)
+	case a.kubeconfig != "":
+		c.check("--kubeconfig", err)
+	case a.master != "":
+		c.check("--master", err)
+	case err != nil:
+		c.add(fmt.Errorf("this is a pod, but its cluster's API server cannot be reached: %w", err))
+	}
+}
+
+// userAgent is how the API server's log and metrics name this program.
+func userAgent() string {
+	number, _, _ := strings.Cut(version(), " ")
+	return fmt.Sprintf("%s/%s (%s/%s)", programName, number, runtime.GOOS, runtime.GOARCH)
+}
+
+// open makes the source. onNode is told of this machine's Node.
+func (a *apiOptions) open(facts node.Facts, log logrus.FieldLogger, onNode func(*corev1.Node)) (config.Source, error) {
+	client, err := kubernetes.NewForConfig(a.config)
+	if err != nil {
+		return nil, err
+	}
+	return apiserver.New(sourceAPI, apiserver.Options{
+		Client: client, NodeName: facts.Name, OnNode: onNode, Resync: a.syncPeriod, Log: log.WithField("source", sourceAPI),
+	})
+}
+
+// onNode takes in what the API server says of this machine, or that it says
+// nothing.
+func (s *server) onNode(n *corev1.Node) {
+	zone := ""
+	if n != nil {
+		zone = n.Labels[corev1.LabelTopologyZone]
+	}
+	if before := s.zone.Swap(&zone); before == nil || *before != zone {
+		s.translator.again()
+	}
+}

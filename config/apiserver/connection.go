@@ -1,0 +1,80 @@
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// ErrNotInCluster says that neither a kubeconfig nor a server was named, and
+// that this process is not in a pod that is told of its cluster.
+var ErrNotInCluster = rest.ErrNotInCluster
+
+// Connection says how to reach an API server. With neither Kubeconfig nor
+// Master it is the cluster's that this process is a pod of.
+type Connection struct {
+	Kubeconfig  string  // file with server, credentials and CA
+	Master      string  // server's URL; wins over the kubeconfig's
+	QPS         float32 // requests a second, on average; below 0 is no limit
+	Burst       int     // requests at once
+	ContentType string  // of requests and preferred for answers
+	UserAgent   string
+}
+
+// Config is what clients of client-go are made from. An error names the file,
+// but no flag.
+func (c Connection) Config() (*rest.Config, error) {
+	config, err := c.load()
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = c.QPS, c.Burst
+	config.ContentType = c.ContentType
+	config.UserAgent = c.UserAgent
+	// What cannot work, such as a URL that is none, or a certificate that cannot
+	// be read, shows here and not when the first request is made.
+	_, err = rest.HTTPClientFor(config)
+	if err == nil {
+		_, _, err = rest.DefaultServerUrlFor(config)
+	}
+	if err != nil {
+		return nil, c.failed(err)
+	}
+	return config, nil
+}
+
+func (c Connection) load() (*rest.Config, error) {
+	if c.Kubeconfig == "" && c.Master == "" {
+		return rest.InClusterConfig()
+	}
+	// Not the deferred form, which takes the cluster's own configuration where
+	// the file is empty and so serves another cluster than was asked for.
+	file := clientcmdapi.NewConfig()
+	if c.Kubeconfig != "" {
+		var err error
+		if file, err = (&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}).Load(); err != nil {
+			return nil, c.failed(err)
+		}
+	}
+	config, err := clientcmd.NewDefaultClientConfig(*file, &clientcmd.ConfigOverrides{
+		ClusterInfo: clientcmdapi.Cluster{Server: c.Master},
+	}).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		err = errors.New("it has no current-context with a cluster, so no server is known")
+	}
+	if err != nil {
+		return nil, c.failed(err)
+	}
+	return config, nil
+}
+
+// failed is an error with the name of what is wrong.
+func (c Connection) failed(err error) error {
+	if c.Kubeconfig == "" {
+		return fmt.Errorf("%q: %w", c.Master, err)
+	}
+	return fmt.Errorf("%s: %w", c.Kubeconfig, err)
+}

@@ -1,0 +1,168 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/userspace-proxy/userspace-proxy/config"
+)
+
+// watch asks the server every now and then whether all is well, until ctx ends.
+// Pings of HTTP/2 tell as much of a connection, but not every one has them, and
+// none tells of a process that hangs, of rights that are revoked, or of another
+// history.
+func (s *Source) watch(ctx context.Context) {
+	ticker := time.NewTicker(s.options.Check)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			s.check(ctx)
+		}
+	}
+}
+
+// check asks for all that is followed at once.
+func (s *Source) check(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.options.Check/2)
+	defer cancel()
+	asked := time.Now()
+	var all sync.WaitGroup
+	for _, m := range s.mirrors() {
+		all.Go(func() { m.look(ctx, m.informer.LastSyncResourceVersion()) })
+	}
+	all.Wait()
+	s.mu.Lock()
+	if s.synced() && s.failing() == nil {
+		s.checked = asked
+	}
+	s.mu.Unlock()
+	s.look()
+}
+
+// sendStatus says how the source is doing, where that is news. It gives up when
+// ctx ends.
+func (s *Source) sendStatus(ctx context.Context, to config.Updates) bool {
+	s.mu.Lock()
+	err := s.failing()
+	if err == nil && s.delivered && s.checked.IsZero() {
+		s.checked = time.Now()
+	}
+	now := config.SourceStatus{Err: err, Checked: s.checked}
+	s.mu.Unlock()
+
+	s.outage.tell(err, s.delivered)
+	if now.Checked.Equal(s.said.Checked) && textOf(now.Err) == textOf(s.said.Err) {
+		return true
+	}
+	s.said = now
+	return to.Tell(ctx, now)
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// failing is why what is known may be out of date; nil where it is not. Its
+// caller holds mu.
+func (s *Source) failing() error {
+	var list faults
+	list.add(s.services)
+	if s.endpoints == nil { // else they are missed already
+		list.add(s.slices)
+	}
+	list.add(s.endpoints)
+	list.add(s.node)
+	return list.err()
+}
+
+// faults is what is wrong, with the names of the resources.
+type faults struct {
+	texts []string
+	names map[string][]string
+	asked int
+}
+
+func (f *faults) add(m *mirror) {
+	if m == nil {
+		return
+	}
+	f.asked++
+	err := m.failing()
+	if err == nil {
+		return
+	}
+	if f.names == nil {
+		f.names = map[string][]string{}
+	}
+	text := explain(err)
+	if f.names[text] == nil {
+		f.texts = append(f.texts, text)
+	}
+	f.names[text] = append(f.names[text], m.name)
+}
+
+// err is one error for all. What is wrong with everything needs no names.
+func (f *faults) err() error {
+	if len(f.texts) == 0 {
+		return nil
+	}
+	if names := f.names[f.texts[0]]; len(names) == f.asked {
+		return errors.New(f.texts[0])
+	}
+	parts := make([]string, len(f.texts))
+	for i, text := range f.texts {
+		parts[i] = strings.Join(f.names[text], ", ") + ": " + text
+	}
+	return errors.New(strings.Join(parts, "; "))
+}
+
+// explain is what went wrong and, where somebody has to mend it, how.
+func explain(err error) string {
+	text := err.Error()
+	var request *url.Error
+	if errors.As(err, &request) { // its URL is long, and another one in every request
+		text = request.Err.Error()
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		return text + " (bind the account to the cluster role system:node-proxier, or let it list and watch services, endpointslices and nodes)"
+	case apierrors.IsUnauthorized(err):
+		return text + " (the credentials are wrong or have expired)"
+	}
+	return text
+}
+
+// outage is the time in which something fails.
+type outage struct {
+	log   logrus.FieldLogger
+	since time.Time // zero: all is well
+}
+
+// tell tells the log of the beginning and the end of an outage.
+func (o *outage) tell(err error, delivered bool) {
+	switch {
+	case err != nil && o.since.IsZero():
+		o.since = time.Now()
+		consequence := "what is known of it stays in use"
+		if !delivered {
+			consequence = "nothing is known of it yet"
+		}
+		o.log.WithError(err).Warn("the API server cannot be followed; " + consequence + ", and it is tried again")
+	case err == nil && !o.since.IsZero():
+		o.log.Infof("the API server is followed again after %v", time.Since(o.since).Round(time.Second))
+		o.since = time.Time{}
+	}
+}
