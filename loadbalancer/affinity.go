@@ -56,17 +56,23 @@ func (a *affinity) setTimeout(timeout time.Duration, now time.Time) {
 
 // endpoint is the one that the client goes to; nil where there is none.
 func (a *affinity) endpoint(client netip.Addr, now time.Time) *endpoint {
+	ep, _ := a.lookup(client, now)
+	return ep
+}
+
+// lookup tells also when the client last used it.
+func (a *affinity) lookup(client netip.Addr, now time.Time) (*endpoint, time.Time) {
 	if a.timeout == 0 {
-		return nil
+		return nil, time.Time{}
 	}
 	u, ok := a.recent[client]
 	if !ok {
 		u, ok = a.older[client]
 	}
 	if !ok || u.endpoint.gone || now.Sub(u.at) >= a.timeout || !u.at.After(a.over) {
-		return nil
+		return nil, time.Time{}
 	}
-	return u.endpoint
+	return u.endpoint, u.at
 }
 
 // record notes that the client uses the endpoint now.

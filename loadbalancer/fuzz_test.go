@@ -160,11 +160,14 @@ func bits(b byte, count int) []int {
 // FuzzGroup does to a group and to the model what the bytes say, three bytes a
 // step, and compares every answer.
 func FuzzGroup(f *testing.F) {
-	const update, pick, succeed, fail, wait = 0, 1, 2, 3, 4
+	const update, pick, succeed, fail, wait, exhaust = 0, 1, 2, 3, 4, 5
 	f.Add([]byte{update, 0b111, 0, pick, 0, 0, pick, 0, 0, update, 0b1011, 0, pick, 0, 0, pick, 0, 0})
 	f.Add([]byte{update, 0b11, 3, pick, 0, 0, fail, 0, 0, pick, 0, 1, succeed, 0, 1, wait, 2, 0, pick, 0, 0})
 	f.Add([]byte{update, 0b11, 0, fail, 0, 0, wait, 2, 0, pick, 0, 0, pick, 0, 0, fail, 0, 0, wait, 3, 0, pick, 0, 0})
 	f.Add([]byte{update, 0b111, 2, pick, 1, 0, wait, 4, 0, update, 0b111, 3, pick, 1, 0, update, 0, 3, update, 1, 3, pick, 1, 0})
+
+	f.Add([]byte{update, 0b1111, 3, fail, 2, 0, exhaust, 0, 0, fail, 0, 0, exhaust, 0, 0, wait, 2, 0, exhaust, 0, 0, exhaust, 4, 0})
+	f.Add([]byte{update, 0b11, 3, pick, 0, 0, fail, 0, 0, fail, 1, 0, exhaust, 0, 0})
 
 	timeouts := []time.Duration{0, time.Second, 10 * time.Second, time.Hour}
 	waits := []time.Duration{0, time.Millisecond, time.Second, 2 * time.Second, 9 * time.Second, 31 * time.Second, time.Hour}
@@ -177,7 +180,7 @@ func FuzzGroup(f *testing.F) {
 		m := &model{now: c.now(), clients: map[netip.Addr]*entry{}}
 
 		for i := 0; i+2 < len(steps); i += 3 {
-			op, a, b := steps[i]%5, steps[i+1], steps[i+2]
+			op, a, b := steps[i]%6, steps[i+1], steps[i+2]
 			from := clients[int(a)%len(clients)]
 			switch op {
 			case update:
@@ -196,6 +199,26 @@ func FuzzGroup(f *testing.F) {
 				if want != got {
 					t.Fatalf("step %d: pick of %v, tried %v: want %d, got %d", i/3, from, tried, want, got)
 				}
+			case exhaust: // each dial fails, and the forecast knew where the next would go
+				forecast := g.Forecast(from)
+				wantAffine := netip.AddrPort{}
+				m.expire()
+				if e := m.clients[from.Unmap()]; e != nil {
+					wantAffine = addr(e.member.n)
+					require.Equal(t, e.used, forecast.Used, "step %d", i/3)
+				}
+				require.Equal(t, wantAffine, forecast.Affine, "step %d", i/3)
+				require.Equal(t, m.timeout, forecast.Timeout, "step %d", i/3)
+				var tried []int
+				for _, next := range forecast.Endpoints {
+					ep, ok := g.Pick(from, addrs(tried...))
+					if want := m.pick(from.Unmap(), tried); !ok || number(ep) != want || ep != next.Addr {
+						t.Fatalf("step %d: %v tried %v: want %d, forecast %v, got %v", i/3, from, tried, want, next.Addr, ep)
+					}
+					tried = append(tried, number(ep))
+				}
+				_, more := g.Pick(from, addrs(tried...))
+				require.False(t, more, "step %d", i/3)
 			case succeed:
 				g.Succeeded(from, addr(int(b)%6))
 				m.succeeded(from.Unmap(), int(b)%6)

@@ -1,5 +1,7 @@
 package loadbalancer
 
+import "slices"
+
 // ring is the order of turns. Other orders (by open connections, say) would
 // stand beside it with the same two methods.
 type ring struct {
@@ -30,6 +32,9 @@ func (r *ring) next(may func(*endpoint) bool) *endpoint {
 	}
 	return nil
 }
+
+// has says whether there is one that may be picked.
+func (r *ring) has(may func(*endpoint) bool) bool { return slices.ContainsFunc(r.order, may) }
 
 // renew takes out the endpoints that are gone and puts those that joined at
 // the end of the line. The others keep their order and the turn its place.

@@ -28,13 +28,17 @@ func (g *Group) Status() []EndpointStatus {
 	now := g.now()
 	all := make([]EndpointStatus, 0, len(g.listed))
 	for _, ep := range g.listed {
-		s := EndpointStatus{Endpoint: ep.Endpoint, Failures: ep.failures}
-		if ep.rests(now) {
-			s.RestingUntil, s.OnTrial = ep.until, ep.onTrial
-		}
-		all = append(all, s)
+		all = append(all, ep.status(now))
 	}
 	return all
+}
+
+func (e *endpoint) status(now time.Time) EndpointStatus {
+	s := EndpointStatus{Endpoint: e.Endpoint, Failures: e.failures}
+	if e.rests(now) {
+		s.RestingUntil, s.OnTrial = e.until, e.onTrial
+	}
+	return s
 }
 
 // AffinityEntries counts the clients whose endpoint is in memory, 262,144 at

@@ -107,6 +107,8 @@ func (l *tcpListener) endpointsChanged(func(netip.AddrPort) bool) {}
 // countFlows: TCP has connections, which are counted where they are kept.
 func (l *tcpListener) countFlows(map[netip.AddrPort]int) {}
 
+func (l *tcpListener) flows(int) []FlowStatus { return nil }
+
 // acceptEvents: level-triggered, and one loop is woken for a connection, not all.
 const acceptEvents = unix.EPOLLIN | unix.EPOLLEXCLUSIVE
 

@@ -3,6 +3,8 @@ package proxy
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // spare is the number of descriptors left to everything that is neither a
@@ -90,7 +92,8 @@ func (b *budget) give(n int) {
 type BudgetStatus struct {
 	Total     int `json:"total"`
 	Listeners int `json:"listeners"`
-	Traffic   int `json:"traffic"`
+	Traffic   int `json:"traffic"` // of connections and flows
+	Flows     int `json:"flows"`   // of them of flows
 }
 
 // UsedUp says whether no new connection can be carried until another ends.
@@ -101,7 +104,31 @@ func (s BudgetStatus) UsedUp() bool {
 func (b *budget) status() BudgetStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return BudgetStatus{Total: b.total, Listeners: b.listeners, Traffic: b.traffic}
+	return BudgetStatus{Total: b.total, Listeners: b.listeners, Traffic: b.traffic, Flows: b.flows}
+}
+
+// budgetMetrics shows a budget to Prometheus, once there is one.
+type budgetMetrics struct{ atomic.Pointer[budget] }
+
+// Describe is part of prometheus.Collector. Nothing is described ahead: the
+// descriptions come with the values.
+func (m *budgetMetrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect is part of prometheus.Collector.
+func (m *budgetMetrics) Collect(to chan<- prometheus.Metric) {
+	b := m.Load()
+	if b == nil {
+		return
+	}
+	gauge := func(d *prometheus.Desc, v int, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	st := b.status()
+	gauge(prometheus.NewDesc("userspace_proxy_descriptors_budget", "File descriptors that listeners, connections and flows share.", nil, nil), st.Total)
+	used := prometheus.NewDesc("userspace_proxy_descriptors_used", "File descriptors of the budget that are in use, by what for.", []string{"use"}, nil)
+	gauge(used, st.Listeners, "listeners")
+	gauge(used, st.Traffic-st.Flows, "connections")
+	gauge(used, st.Flows, "flows")
 }
 
 // flowBudget is what UDP flows take from: one descriptor each, and no more of

@@ -29,10 +29,10 @@ func newClaims() *claims {
 	return &claims{held: make(map[claim]closer), refused: make(map[claim]service.Problem)}
 }
 
-// taken tells whether a portal's port is somebody else's.
-func (c *claims) taken(protocol service.Protocol, addr netip.AddrPort) bool {
-	_, ok := c.refused[claim{protocol, addr}]
-	return ok
+// taken tells whether a portal's port is somebody else's, and what to say of it.
+func (c *claims) taken(protocol service.Protocol, addr netip.AddrPort) (service.Problem, bool) {
+	problem, ok := c.refused[claim{protocol, addr}]
+	return problem, ok
 }
 
 // claim holds the ports of all portals that may be on this node's addresses.

@@ -31,6 +31,9 @@ type PortRange struct {
 	First, Last uint16
 }
 
+// Contains says whether a port is in the range.
+func (r PortRange) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
+
 // Config is what a Proxier needs to know. Zero values stand for the defaults
 // that Defaults fills in.
 type Config struct {
@@ -44,8 +47,10 @@ type Config struct {
 	// Rules listeners stand on the portals themselves.
 	Rules  Rules
 	Listen map[service.Family]netip.Addr
-	Ports  PortRange // default 10000-29999
-	Mark   uint32    // put on own dials, so that rules leave them alone; 0: none (it needs CAP_NET_ADMIN)
+	// Conntrack is what translates for Rules; nil: entries are left alone.
+	Conntrack Conntrack
+	Ports     PortRange // default 10000-29999
+	Mark      uint32    // put on own dials, so that rules leave them alone; 0: none (it needs CAP_NET_ADMIN)
 
 	DialTimeout      time.Duration // for all attempts together; default 5 s
 	FallbackDelay    time.Duration // after which a second endpoint is tried beside the first; default 250 ms

@@ -11,13 +11,34 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
-// connection is one relayed TCP connection, as status shows it.
+// connection is one TCP connection, as status shows it.
 type connection struct {
-	key      service.Key
-	client   netip.AddrPort
+	key    service.Key
+	client netip.AddrPort
+	since  time.Time
+
+	// Set when connected, under the engine's mu.
 	endpoint netip.AddrPort
-	since    time.Time
 	relay    *relay
+}
+
+func (c *connection) status(now time.Time) ConnectionStatus {
+	st := ConnectionStatus{
+		Service: c.key.PortName.String(), Client: c.client, Endpoint: c.endpoint, State: ConnectionDialling,
+		Since: c.since, Age: Span(now.Sub(c.since)), Idle: Span(now.Sub(c.since)),
+	}
+	if c.relay == nil {
+		return st
+	}
+	st.State = ConnectionOpen
+	if c.relay.closing.Load() {
+		st.State = ConnectionHalfClosed
+	}
+	st.Up, st.Down = c.relay.up.bytes.Load(), c.relay.down.bytes.Load()
+	if moved := max(c.relay.up.moved.Load(), c.relay.down.moved.Load()); moved > 0 {
+		st.Idle = Span(now.Sub(time.Unix(0, moved)))
+	}
+	return st
 }
 
 // tcpEngine are all TCP connections of a Proxier, whatever became of the
@@ -56,10 +77,17 @@ func (c *tcpEngine) start(handle func()) {
 
 func (c *tcpEngine) add(n *connection) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.all[n] = struct{}{}
+}
+
+// connected is told which endpoint a connection is relayed to.
+func (c *tcpEngine) connected(n *connection, endpoint netip.AddrPort, r *relay) {
+	c.mu.Lock()
+	n.endpoint, n.relay = endpoint, r
 	c.mu.Unlock()
 	if c.ctx.Err() != nil { // abortAll came first
-		n.relay.abort()
+		r.abort()
 	}
 }
 
@@ -75,7 +103,9 @@ func (c *tcpEngine) abortAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for n := range c.all {
-		n.relay.abort()
+		if n.relay != nil {
+			n.relay.abort()
+		}
 	}
 }
 
@@ -85,7 +115,23 @@ func (c *tcpEngine) count() endpointCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for n := range c.all {
-		counts.add(n.key, n.endpoint)
+		if n.relay != nil {
+			counts.add(n.key, n.endpoint)
+		}
 	}
 	return counts
+}
+
+// list describes connections, most of them at most.
+func (c *tcpEngine) list(most int) (list []ConnectionStatus) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for n := range c.all {
+		if len(list) >= most {
+			break
+		}
+		list = append(list, n.status(now))
+	}
+	return list
 }

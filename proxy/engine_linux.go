@@ -66,6 +66,23 @@ func (e *tcpEngine) count() endpointCounts {
 	return counts
 }
 
+// list describes connections, most of them at most. The loops do it themselves,
+// so that it is true of one moment of each.
+func (e *tcpEngine) list(most int) (list []ConnectionStatus) {
+	for _, l := range e.loops {
+		l.call(func() {
+			now := e.now()
+			for s := range l.sessions {
+				if len(list) >= most {
+					return
+				}
+				list = append(list, s.status(now))
+			}
+		})
+	}
+	return list
+}
+
 // close resets every connection and returns when the loops have ended.
 // Listeners must be closed before.
 func (e *tcpEngine) close() {

@@ -160,9 +160,6 @@ func TestMaxConnectionsOfAService(t *testing.T) {
 	admitted(t, 1, ownAddr(), web)
 	limit(0)
 	admitted(t, 5, ownAddr(), web)
-
-	f.update()
-	assert.Eventually(t, func() bool { f.Update(nil, true); return !f.Status().Pending }, patience, time.Millisecond)
 }
 
 // Ten thousand short connections: none is lost or counted wrong by whatever

@@ -23,6 +23,8 @@ type listener interface {
 	endpointsChanged(keep func(netip.AddrPort) bool)
 	// countFlows adds the UDP flows to each endpoint; at any time, by anyone.
 	countFlows(to map[netip.AddrPort]int)
+	// flows lists UDP flows, most of them at most; at any time, by anyone.
+	flows(most int) []FlowStatus
 	// close frees the address. What the listener has accepted goes on.
 	close()
 }

@@ -22,7 +22,11 @@ type Metrics struct {
 	Ports        prometheus.Gauge // service ports that are to be served
 	Problems     *prometheus.GaugeVec
 	Restored     prometheus.Counter // times that somebody else had changed the rules
-	udp          *udpCounters       // kept by the UDP loop, read when metrics are
+	// UDP entries of connection tracking that were deleted, and failures to look through them.
+	ConntrackDeleted, ConntrackFailures prometheus.Counter
+
+	udp         *udpCounters // kept by the UDP loop, read when metrics are
+	descriptors *budgetMetrics
 
 	// What each connection counts, looked up once.
 	ended    map[string]prometheus.Counter
@@ -57,13 +61,19 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}),
 		Problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: ns, Name: "listener_problems", Help: "Service ports and portals without a listener, by reason.",
+			Namespace: ns, Name: "listener_problems", Help: "Service ports and portals without a listener, and what else stands in the way on this node, by reason.",
 		}, []string{"reason"}),
 	}
 	m.Restored = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: ns, Name: "rules_restored_total", Help: "Times that rules were restored because somebody else had changed them.",
 	})
-	m.udp = new(udpCounters)
+	m.ConntrackDeleted = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: ns, Name: "conntrack_entries_deleted_total", Help: "UDP connection tracking entries deleted because they led to where a Service was before.",
+	})
+	m.ConntrackFailures = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: ns, Name: "conntrack_failures_total", Help: "Failures to look through UDP connection tracking entries.",
+	})
+	m.udp, m.descriptors = new(udpCounters), new(budgetMetrics)
 	m.ended = make(map[string]prometheus.Counter)
 	for _, why := range []string{endedEOF, endedReset, endedTimeout, endedAbort} {
 		m.ended[why] = m.Connections.WithLabelValues(why)
@@ -73,7 +83,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		m.refused[why] = m.Refused.WithLabelValues(why)
 	}
 	m.up, m.down = m.Bytes.WithLabelValues("up"), m.Bytes.WithLabelValues("down")
-	r.MustRegister(m.SyncSeconds, m.Problems, m.Restored, m.udp)
+	r.MustRegister(m.SyncSeconds, m.Problems, m.Restored, m.ConntrackDeleted, m.ConntrackFailures, m.udp, m.descriptors)
 	return m
 }
 

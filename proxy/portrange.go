@@ -20,12 +20,26 @@ type socketPlace struct {
 // be on their way.
 type portRange struct {
 	PortRange
-	next map[socketPlace]int // offset of the next to try
+	next    map[socketPlace]int             // offset of the next to try
+	resting map[socketPlace]map[uint16]bool // not to be handed out: traffic for their last owner may still be led there
 }
 
 func newPortRange(r PortRange) *portRange {
-	return &portRange{PortRange: r, next: make(map[socketPlace]int)}
+	return &portRange{PortRange: r, next: make(map[socketPlace]int), resting: make(map[socketPlace]map[uint16]bool)}
 }
+
+// rest keeps a port from being handed out until wake.
+func (r *portRange) rest(at socketPlace, port uint16) {
+	if r.resting[at] == nil {
+		r.resting[at] = make(map[uint16]bool)
+	}
+	r.resting[at][port] = true
+}
+
+func (r *portRange) hasResting(at socketPlace) bool { return len(r.resting[at]) > 0 }
+
+// wake lets all ports of a place be handed out again.
+func (r *portRange) wake(at socketPlace) { delete(r.resting, at) }
 
 // open calls try with one port after another until one is not in use.
 func (r *portRange) open(place socketPlace, addr netip.Addr, try func(netip.AddrPort) error) error {
@@ -33,10 +47,13 @@ func (r *portRange) open(place socketPlace, addr netip.Addr, try func(netip.Addr
 	for range size {
 		port := r.First + uint16(r.next[place]%size) // below Last, a uint16
 		r.next[place]++
+		if r.resting[place][port] {
+			continue
+		}
 		err := try(netip.AddrPortFrom(addr, port))
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return err
 		}
 	}
-	return fmt.Errorf("every %s port of %v in %d-%d is in use", place.protocol, addr, r.First, r.Last)
+	return fmt.Errorf("every %s port of %v in %d-%d is in use, or was a moment ago", place.protocol, addr, r.First, r.Last)
 }

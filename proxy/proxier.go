@@ -21,6 +21,7 @@ type Proxier struct {
 	config  Config
 	shared  *shared
 	numbers *portRange
+	tracked *tracking
 	trigger chan struct{} // capacity 1: something is to be done
 
 	mu       sync.Mutex
@@ -57,6 +58,7 @@ func New(c Config) (*Proxier, error) {
 		c.Metrics = NewMetrics(prometheus.NewRegistry()) // that nobody reads
 	}
 	budget, warn := newBudget(c.Descriptors), newLimiter(10*time.Second)
+	c.Metrics.descriptors.Store(budget)
 	common := &shared{
 		log: c.Log, warn: warn, metrics: c.Metrics, budget: budget, mark: c.Mark,
 		limits: newLimits(c.MaxConnections, c.MaxPerClient),
@@ -77,6 +79,7 @@ func New(c Config) (*Proxier, error) {
 		config:  c,
 		shared:  common,
 		numbers: newPortRange(c.Ports),
+		tracked: newTracking(c),
 		trigger: make(chan struct{}, 1),
 		ports:   make(map[service.Key]*servicePort),
 		claims:  newClaims(),
@@ -104,6 +107,7 @@ func (p *Proxier) Restore() {
 	p.mu.Lock()
 	p.ask()
 	p.mu.Unlock()
+	p.tracked.damaged()
 	p.wake()
 }
 
@@ -167,13 +171,13 @@ func (p *Proxier) sync(ctx context.Context) error {
 	desired, complete, update := p.wanted(started)
 
 	problems, openErr := p.open(desired)
-	redirectErr := p.redirect(ctx, desired)
+	stale, redirectErr := p.redirect(ctx, desired)
 	if service.Applied(redirectErr) && complete {
 		p.close(desired)
 	}
 
 	err := errors.Join(openErr, redirectErr)
-	p.report(problems, err, started, update)
+	p.report(append(problems, stale...), err, started, update)
 	if p.config.AfterSync != nil {
 		p.config.AfterSync()
 	}
@@ -222,10 +226,15 @@ func portalsOf(ports []service.Port) map[claim]bool {
 func (p *Proxier) open(desired map[service.Key]service.Port) ([]service.Problem, error) {
 	var problems []service.Problem
 	var errs []error
+	idle, problem := p.tracked.flowIdle(p.config.UDPTimeout)
+	p.shared.udpIdle = idle
 	if p.config.Rules != nil {
 		problems = p.claims.claim(p.shared.budget, desired)
 	} else {
 		p.vacate(desired)
+	}
+	if problem != nil {
+		problems = append(problems, *problem)
 	}
 	for _, key := range sortedKeys(desired) {
 		s := p.port(key)
@@ -267,19 +276,42 @@ func (p *Proxier) port(key service.Key) *servicePort {
 	return s
 }
 
-// redirect leads every portal that can be served to its listener.
-func (p *Proxier) redirect(ctx context.Context, desired map[service.Key]service.Port) error {
+// redirect leads every portal that can be served to its listener, clients that
+// send already too. Those that cannot be led anew are a problem.
+func (p *Proxier) redirect(ctx context.Context, desired map[service.Key]service.Port) ([]service.Problem, error) {
 	if p.config.Rules == nil {
-		return nil
+		return nil, nil
 	}
 	var redirects []service.Redirect
 	for _, key := range sortedKeys(desired) {
 		redirects = append(redirects, p.ports[key].redirects(p)...)
 	}
-	if err := p.config.Rules.Sync(ctx, redirects); err != nil {
-		return fmt.Errorf("apply %d redirects: %w", len(redirects), err)
+	err := p.config.Rules.Sync(ctx, redirects)
+	if err != nil {
+		err = fmt.Errorf("apply %d redirects: %w", len(redirects), err)
 	}
-	return nil
+	if !service.Applied(err) {
+		return nil, err
+	}
+	clean, trackErr := p.tracked.follow(redirects, p.served(desired), p.numbers.hasResting)
+	for _, place := range clean {
+		p.numbers.wake(place)
+	}
+	if trackErr != nil {
+		return []service.Problem{p.tracked.problem(trackErr)}, err
+	}
+	return nil, err
+}
+
+// served is where the UDP listeners of these ports are.
+func (p *Proxier) served(ports map[service.Key]service.Port) map[netip.AddrPort]bool {
+	all := make(map[netip.AddrPort]bool)
+	for key := range ports {
+		if l := p.ports[key].listeners[place{}]; l != nil && key.Protocol == service.UDP {
+			all[l.addr()] = true
+		}
+	}
+	return all
 }
 
 // close lets go of what no redirect leads to any more.

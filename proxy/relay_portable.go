@@ -44,7 +44,8 @@ type peer struct {
 type pipe struct {
 	from, to *peer
 	bytes    atomic.Int64
-	mover    // how bytes are moved on this system
+	moved    atomic.Int64 // when some last passed, Unix time in nanoseconds
+	mover                 // how bytes are moved on this system
 }
 
 const (
@@ -147,6 +148,7 @@ func (p *pipe) copy() error {
 	for {
 		n, err := p.move()
 		p.bytes.Add(n)
+		p.moved.Store(time.Now().UnixNano())
 		if errors.Is(err, io.EOF) {
 			return nil
 		}

@@ -21,7 +21,8 @@ type servicePort struct {
 	mu        sync.Mutex // guards the rest against Status; the Proxier alone writes
 	spec      service.Port
 	listeners map[place]listener
-	unserved  map[netip.AddrPort]bool // portals whose port is another program's
+	unopened  map[place]service.Problem          // where no listener could be opened
+	unserved  map[netip.AddrPort]service.Problem // portals whose port is another program's
 }
 
 // place is where a listener stands: on a portal, or anywhere on the listening
@@ -43,16 +44,27 @@ func (s *servicePort) update(p *Proxier, spec service.Port) ([]service.Problem, 
 	p.shared.limits.service(s.key).most.Store(int64(spec.MaxConnections))
 
 	var problems []service.Problem
+	s.unopened = nil
 	for at, portal := range s.places(p) {
 		if s.listeners[at] != nil {
 			continue
 		}
 		l, err := s.open(p, at)
 		if err != nil {
-			problems = append(problems, socketProblem(s.key, portal, err))
+			problem := socketProblem(s.key, portal, err)
+			if s.unopened == nil {
+				s.unopened = make(map[place]service.Problem)
+			}
+			s.unopened[at] = problem
+			problems = append(problems, problem)
 			continue
 		}
 		s.listeners[at] = l
+	}
+	for _, l := range s.listeners {
+		if u, ok := l.(*udpListener); ok {
+			u.setIdle(p.shared.udpIdle)
+		}
 	}
 	return problems, s.switchListeners()
 }
@@ -106,15 +118,15 @@ func (s *servicePort) open(p *Proxier, at place) (l listener, err error) {
 func (s *servicePort) redirects(p *Proxier) []service.Redirect {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unserved = make(map[netip.AddrPort]bool)
+	s.unserved = make(map[netip.AddrPort]service.Problem)
 	l := s.listeners[place{}]
 	if l == nil {
 		return nil
 	}
 	var redirects []service.Redirect
 	for _, portal := range s.spec.Portals {
-		if p.claims.taken(s.key.Protocol, portal.Addr) {
-			s.unserved[portal.Addr] = true
+		if problem, taken := p.claims.taken(s.key.Protocol, portal.Addr); taken {
+			s.unserved[portal.Addr] = problem
 			continue
 		}
 		redirects = append(redirects, service.Redirect{
@@ -147,14 +159,19 @@ func (s *servicePort) closeWhere(p *Proxier, which func(place) bool) {
 	}
 }
 
-// closeAt closes one listener: at once where it stands on a portal, which must
-// be free for the next, else when its queue has had time to empty.
+// closeAt closes one listener: one of TCP that rules led to when its queue has
+// had time to empty, others at once. A portal must be free for the next, and a
+// UDP listener has no way back to its clients when their entries are gone. Its
+// port rests until it is known that they are.
 func (s *servicePort) closeAt(p *Proxier, at place) {
 	l := s.listeners[at]
 	delete(s.listeners, at)
-	if at == (place{}) {
+	if at == (place{}) && s.key.Protocol == service.TCP {
 		p.retire(l)
 		return
+	}
+	if at == (place{}) && p.config.Conntrack != nil {
+		p.numbers.rest(socketPlace{s.key.Family, service.UDP}, l.addr().Port())
 	}
 	l.close()
 	p.shared.budget.giveListener()

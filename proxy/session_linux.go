@@ -21,6 +21,7 @@ type session struct {
 	endpointAddr     netip.AddrPort // set when connected, under the loop's mu
 	dialing          *dialing       // nil when connected
 
+	began    time.Duration
 	used     time.Duration // when a byte last passed
 	flushing *end          // wait until its peer has everything, then reset it
 	left     int           // bytes that its peer had not acknowledged when last looked
@@ -59,7 +60,7 @@ type end struct {
 // begin makes a session of an accepted connection.
 func (l *loop) begin(listener *tcpListener, fd int, client netip.AddrPort) {
 	s := l.unused.sessions.get()
-	*s = session{loop: l, listener: listener, clientAddr: client, used: l.now}
+	*s = session{loop: l, listener: listener, clientAddr: client, began: l.now, used: l.now}
 	s.client = end{session: s, fd: fd, readable: true, writable: true}
 	s.endpoint = end{session: s, fd: -1, writable: true, asked: true, delays: true}
 	l.mu.Lock()
@@ -323,4 +324,22 @@ func (s *session) refuse(why string, err error) {
 	s.loop.engine.shared.metrics.refused[why].Inc()
 	s.loop.engine.log(s, netip.AddrPort{}, err, "client refused")
 	s.reset(endedAbort)
+}
+
+// status describes the session; its loop calls it.
+func (s *session) status(now time.Duration) ConnectionStatus {
+	st := ConnectionStatus{
+		Service: s.listener.key.PortName.String(), Client: s.clientAddr, Endpoint: s.endpointAddr, State: ConnectionOpen,
+		Since: s.loop.engine.start.Add(s.began), Age: Span(now - s.began), Idle: Span(now - s.used),
+		Up: s.client.carried.Load(), Down: s.endpoint.carried.Load(),
+	}
+	switch {
+	case s.dialing != nil:
+		st.State = ConnectionDialling
+	case s.flushing != nil:
+		st.State = ConnectionEnding
+	case s.client.finished || s.endpoint.finished:
+		st.State = ConnectionHalfClosed
+	}
+	return st
 }

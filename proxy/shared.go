@@ -23,7 +23,7 @@ type shared struct {
 	mark     uint32 // put on own dials; 0: none
 
 	udp     *udpFlows
-	udpIdle time.Duration
+	udpIdle time.Duration // of flows; Run alone changes it
 }
 
 // tcpTimeouts are what they are called in Config.

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/userspace-proxy/userspace-proxy/loadbalancer"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -46,6 +48,9 @@ type PortalStatus struct {
 	Addr     netip.AddrPort     `json:"addr"`
 	Listener string             `json:"listener,omitempty"` // empty: not served, see problems
 	State    string             `json:"state"`              // StateServing, StateRefusing, StateUnserved
+	Why      string             `json:"why,omitempty"`      // it is unserved
+	Advice   string             `json:"advice,omitempty"`   // what to do about that
+	Hits     uint64             `json:"hits,omitempty"`     // connections and flows that the rules led here, since they were made
 }
 
 // EndpointStatus is one endpoint and whether it is picked.
@@ -83,11 +88,22 @@ func (p *Proxier) Descriptors() BudgetStatus { return p.shared.budget.status() }
 
 // Status may be called at any time.
 func (p *Proxier) Status() Status {
+	st, ports := p.overview()
+	counts := p.shared.tcp.count()
+	st.Ports = make([]PortStatus, 0, len(ports))
+	for _, s := range ports {
+		st.Ports = append(st.Ports, s.status(counts[s.key]))
+	}
+	return st
+}
+
+// overview is the status but for ports, and the ports to be asked.
+func (p *Proxier) overview() (Status, []*servicePort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	st := Status{
 		Rules: "none", Synced: p.status.at, Pending: p.status.update != p.update, Descriptors: p.shared.budget.status(),
-		Problems: slices.Clone(p.status.problems), Ports: []PortStatus{},
+		Problems: slices.Clone(p.status.problems),
 	}
 	if p.config.Rules != nil {
 		st.Rules = "redirect"
@@ -95,11 +111,11 @@ func (p *Proxier) Status() Status {
 	if p.status.err != nil {
 		st.Error = p.status.err.Error()
 	}
-	counts := p.shared.tcp.count()
+	ports := make([]*servicePort, 0, len(p.ports))
 	for _, key := range sortedKeys(p.ports) {
-		st.Ports = append(st.Ports, p.ports[key].status(counts[key]))
+		ports = append(ports, p.ports[key])
 	}
-	return st
+	return st, ports
 }
 
 func (s *servicePort) status(connections map[netip.AddrPort]int) PortStatus {
@@ -122,14 +138,8 @@ func (s *servicePort) status(connections map[netip.AddrPort]int) PortStatus {
 	}
 	now := time.Now()
 	for _, e := range s.group.Status() {
-		es := EndpointStatus{
-			Addr: e.Addr, Node: e.Node, Pod: e.Pod, Picked: true, Why: "ready",
-			Connections: connections[e.Addr], Flows: flows[e.Addr],
-		}
-		if rest := e.RestingUntil.Sub(now); rest > 0 {
-			es.Picked = false
-			es.Why = fmt.Sprintf("rests for %v after %d failed dials", rest.Round(time.Second), e.Failures)
-		}
+		es := endpointStatus(e, now)
+		es.Connections, es.Flows = connections[e.Addr], flows[e.Addr]
 		st.Endpoints = append(st.Endpoints, es)
 	}
 	for _, e := range s.spec.Unused {
@@ -141,13 +151,36 @@ func (s *servicePort) status(connections map[netip.AddrPort]int) PortStatus {
 	return st
 }
 
+// endpointStatus is an endpoint of the balancer's.
+func endpointStatus(e loadbalancer.EndpointStatus, now time.Time) EndpointStatus {
+	es := EndpointStatus{Addr: e.Addr, Node: e.Node, Pod: e.Pod, Picked: true, Why: "ready"}
+	if rest := e.RestingUntil.Sub(now); rest > 0 {
+		es.Picked = false
+		es.Why = fmt.Sprintf("rests for %v after %d failed dials", max(rest.Round(time.Second), time.Second), e.Failures)
+		if e.Failures == 1 {
+			es.Why = strings.TrimSuffix(es.Why, "s")
+		}
+		if e.OnTrial {
+			es.Why = fmt.Sprintf("on trial after %d failed dials: a connection tries it", e.Failures)
+		}
+	}
+	return es
+}
+
 func (s *servicePort) portalStatus(portal service.Portal) PortalStatus {
 	st := PortalStatus{Kind: portal.Kind, Addr: portal.Addr, State: StateUnserved}
-	l := s.listeners[place(portal.Addr)]
+	at := place(portal.Addr)
+	l := s.listeners[at]
 	if l == nil {
-		l = s.listeners[place{}]
+		at = place{}
+		l = s.listeners[at]
 	}
-	if l == nil || s.unserved[portal.Addr] {
+	if problem, ok := s.obstacle(portal.Addr); ok {
+		st.Why, st.Advice = problem.Detail, problem.Advice
+		return st
+	}
+	if l == nil {
+		st.Why = "it is not opened yet"
 		return st
 	}
 	st.Listener, st.State = l.addr().String(), StateRefusing
@@ -155,4 +188,17 @@ func (s *servicePort) portalStatus(portal service.Portal) PortalStatus {
 		st.State = StateServing
 	}
 	return st
+}
+
+// obstacle is what keeps a portal from being served, if something does.
+func (s *servicePort) obstacle(portal netip.AddrPort) (service.Problem, bool) {
+	if problem, ok := s.unserved[portal]; ok {
+		return problem, true
+	}
+	for _, at := range []place{place(portal), {}} {
+		if problem, ok := s.unopened[at]; ok {
+			return problem, true
+		}
+	}
+	return service.Problem{}, false
 }

@@ -87,6 +87,8 @@ func (l *tcpListener) endpointsChanged(func(netip.AddrPort) bool) {}
 // countFlows: TCP has connections, which are counted where they are kept.
 func (l *tcpListener) countFlows(map[netip.AddrPort]int) {}
 
+func (l *tcpListener) flows(int) []FlowStatus { return nil }
+
 // acceptLoop accepts until the socket is held or closed, and ctx ends.
 func (l *tcpListener) acceptLoop(ctx context.Context) {
 	defer l.accepting.Done()
@@ -167,6 +169,9 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 	defer s.limits.release(client.Addr(), l.open)
 	defer s.budget.give(2)
 	_ = conn.SetKeepAliveConfig(keepAliveConfig(s.timeouts.keepAlive))
+	c := &connection{key: l.key, client: client, since: time.Now()}
+	s.tcp.add(c)
+	defer s.tcp.remove(c)
 
 	endpointConn, endpoint, err := s.tcp.dialer.connect(s.tcp.ctx, l.group, client.Addr())
 	if err != nil {
@@ -180,15 +185,11 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 		return
 	}
 
-	c := &connection{
-		key: l.key, client: client, endpoint: endpoint, since: time.Now(),
-		relay: newRelay(conn, endpointConn, s.timeouts.halfClose, s.timeouts.idle),
-	}
-	s.tcp.add(c)
-	defer s.tcp.remove(c)
+	r := newRelay(conn, endpointConn, s.timeouts.halfClose, s.timeouts.idle)
+	s.tcp.connected(c, endpoint, r)
 	s.metrics.Active.Inc()
-	ended := c.relay.run()
-	s.metrics.connectionEnded(ended, c.relay.up.bytes.Load(), c.relay.down.bytes.Load())
+	ended := r.run()
+	s.metrics.connectionEnded(ended, r.up.bytes.Load(), r.down.bytes.Load())
 	s.log.WithFields(logrus.Fields{"service": l.key, "client": client, "endpoint": endpoint, "ended": ended}).Debug("connection ended")
 }
 

@@ -62,11 +62,13 @@ func (r dropReason) String() string {
 
 // FlowStatus is one UDP flow, for people and tests.
 type FlowStatus struct {
+	Service  string         `json:"service"` // namespace/name:port/protocol
 	Client   netip.AddrPort `json:"client"`
 	Local    netip.Addr     `json:"local,omitzero"` // that the client sends to, where the listener is on all addresses
 	Endpoint netip.AddrPort `json:"endpoint"`
 	Since    time.Time      `json:"since"`
-	Idle     time.Duration  `json:"idle"` // nanoseconds since the last datagram
+	Age      Span           `json:"age"`
+	Idle     Span           `json:"idle"` // since the last datagram
 	Up       Traffic        `json:"up"`   // from the client
 	Down     Traffic        `json:"down"` // from the endpoint
 }
@@ -81,9 +83,9 @@ func (t *traffic) status() Traffic {
 	return Traffic{Datagrams: t.datagrams.Load(), Bytes: t.bytes.Load()}
 }
 
-// status lists the server's flows, by client.
-func (s *udpServer) status() []FlowStatus {
-	list := s.flowStatus()
+// status lists the server's flows, the most recently used, by client.
+func (s *udpServer) status(most int) []FlowStatus {
+	list := s.flowStatus(most)
 	slices.SortFunc(list, func(a, b FlowStatus) int {
 		if c := a.Client.Compare(b.Client); c != 0 {
 			return c
@@ -93,19 +95,19 @@ func (s *udpServer) status() []FlowStatus {
 	return list
 }
 
-func (s *udpServer) flowStatus() []FlowStatus {
+func (s *udpServer) flowStatus(most int) []FlowStatus {
 	u := s.flows
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := u.now()
-	list := make([]FlowStatus, 0, len(s.group.byKey))
+	var list []FlowStatus
 	for f := range s.group.byUse.all {
-		if s.group.isOver(f, now) {
-			continue
+		if len(list) >= most || s.group.isOver(f, now) { // and so are all that follow
+			break
 		}
 		list = append(list, FlowStatus{
 			Client: f.key.client, Local: f.key.local, Endpoint: f.endpoint,
-			Since: u.start.Add(f.opened), Idle: now - f.used,
+			Since: u.start.Add(f.opened), Age: Span(now - f.opened), Idle: Span(now - f.used),
 			Up: f.up.status(), Down: f.down.status(),
 		})
 	}

@@ -69,7 +69,7 @@ func TestCase15_UDPOnAnyAddressRepliesFromTheOneSentTo(t *testing.T) {
 					assert.Equal(t, to.String(), string(b[:n]))
 				}
 			}
-			st := p.status()
+			st := p.status(1000)
 			require.Len(t, st, len(bed.Node.Addrs(family)), "a flow for each address sent to")
 			var locals []netip.Addr
 			for _, f := range st {
@@ -80,25 +80,40 @@ func TestCase15_UDPOnAnyAddressRepliesFromTheOneSentTo(t *testing.T) {
 	}
 }
 
+// A client that calls a link-local address may have chosen a global one for
+// itself: until its interface has a link-local one it does.
 func TestCase15_UDPLinkLocalClients(t *testing.T) {
 	t.Parallel()
 	bed := nettest.New(t)
-	p := serveOn(t, bed.Node, "udp6", ":0", echoUDP(t).addr)
-	// The pod's default route leads to fe80::1, which the node has on its link.
-	client, err := bed.Pod.Dial(t.Context(), "udp6", fmt.Sprintf("[fe80::1%%eth0]:%d", p.addr.Port()))
-	require.NoError(t, err)
-	defer client.Close()
-	got := make([]byte, 100)
-	var n int
-	require.Eventually(t, func() bool { // a fresh link may lose the first while it looks for its neighbour
-		write(t, client, "from next door")
-		require.NoError(t, client.SetReadDeadline(time.Now().Add(500*time.Millisecond)))
-		n, err = client.Read(got)
-		return err == nil
-	}, patience, time.Millisecond)
-	assert.Equal(t, "from next door", string(got[:n]))
-	require.Len(t, p.status(), 1)
-	assert.True(t, p.status()[0].Client.Addr().IsLinkLocalUnicast())
+	global := &net.UDPAddr{IP: bed.Pod.Addr(service.IPv6).AsSlice()}
+	for name, from := range map[string]*net.UDPAddr{"from a link-local address": nil, "from a global address": global} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := serveOn(t, bed.Node, "udp6", ":0", echoUDP(t).addr)
+			d := &net.Dialer{}
+			if from != nil {
+				d.LocalAddr = from
+			}
+			// The pod's default route leads to fe80::1, which the node has on its link.
+			to := fmt.Sprintf("[fe80::1%%eth0]:%d", p.addr.Port())
+			var c net.Conn
+			require.Eventually(t, func() bool {
+				var err error
+				c, err = bed.Pod.DialFrom(t.Context(), d, "udp6", to)
+				require.NoError(t, err)
+				if from == nil && !addrOf(c.(*net.UDPConn)).Addr().IsLinkLocalUnicast() {
+					return c.Close() != nil // it has none yet
+				}
+				return true
+			}, patience, 10*time.Millisecond)
+			defer c.Close()
+			client := udpClient{c.(*net.UDPConn), t}
+			assert.Equal(t, "from next door", client.ask("from next door"))
+			require.Len(t, p.status(1000), 1)
+			assert.Equal(t, from == nil, p.status(1000)[0].Client.Addr().IsLinkLocalUnicast())
+			assert.Equal(t, "fe80::1", p.status(1000)[0].Local.WithZone("").String())
+		})
+	}
 }
 
 func TestCase16_UDPPassesLinksThatAreNarrowerThanTheDatagram(t *testing.T) {
@@ -214,6 +229,6 @@ func TestUDPOutOfLocalPortsEvicts(t *testing.T) {
 		assert.Equal(t, "hello", udpClient{conn, t}.ask("hello"))
 		require.NoError(t, conn.Close())
 	}
-	assert.Len(t, p.status(), 5)
+	assert.Len(t, p.status(1000), 5)
 	assert.EqualValues(t, 15, p.counters().ended[endedEvicted].Load())
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
@@ -15,6 +16,7 @@ type udpListener struct {
 	sock   *udpSocket
 	group  balancer
 	shared *shared
+	idle   time.Duration // of flows
 
 	mu     sync.Mutex // guards server against countFlows
 	server *udpServer // nil while held
@@ -25,7 +27,7 @@ func newUDPListener(key service.Key, addr netip.AddrPort, group balancer, s *sha
 	if err != nil {
 		return nil, err
 	}
-	return &udpListener{key: key, sock: sock, group: group, shared: s}, nil
+	return &udpListener{key: key, sock: sock, group: group, shared: s, idle: s.udpIdle}, nil
 }
 
 func (l *udpListener) addr() netip.AddrPort { return l.sock.addr }
@@ -45,7 +47,7 @@ func (l *udpListener) serve() error {
 		return err
 	}
 	server, err := newUDPServer(udpConfig{
-		flows: l.shared.udp, conn: conn, balancer: l.group, idle: l.shared.udpIdle,
+		flows: l.shared.udp, conn: conn, balancer: l.group, idle: l.idle,
 		log: l.shared.log.WithField("service", l.key.String()),
 	})
 	if err != nil {
@@ -67,6 +69,17 @@ func (l *udpListener) hold() error {
 	l.server.close()
 	l.set(nil)
 	return nil
+}
+
+// setIdle changes the idle time of flows, of those that exist too.
+func (l *udpListener) setIdle(idle time.Duration) {
+	if idle == l.idle {
+		return
+	}
+	l.idle = idle
+	if l.server != nil {
+		l.server.setIdle(idle)
+	}
 }
 
 func (l *udpListener) set(server *udpServer) {
@@ -95,4 +108,13 @@ func (l *udpListener) countFlows(to map[netip.AddrPort]int) {
 	if l.server != nil {
 		l.server.countByEndpoint(to)
 	}
+}
+
+func (l *udpListener) flows(most int) []FlowStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.server == nil {
+		return nil
+	}
+	return l.server.status(most)
 }

@@ -98,7 +98,8 @@ func (d *datagrams) receivedAt(i int) netip.Addr {
 	case header.Level == unix.IPPROTO_IP && header.Type == unix.IP_PKTINFO:
 		return netip.AddrFrom4((*unix.Inet4Pktinfo)(data).Spec_dst)
 	case header.Level == unix.IPPROTO_IPV6 && header.Type == unix.IPV6_PKTINFO:
-		return netip.AddrFrom16((*unix.Inet6Pktinfo)(data).Addr).Unmap()
+		info := (*unix.Inet6Pktinfo)(data)
+		return withZone(netip.AddrFrom16(info.Addr).Unmap(), info.Ifindex)
 	}
 	return netip.Addr{}
 }
@@ -141,7 +142,11 @@ func (c *clientSocket) replyAddress(key flowKey) (a replyAddress) {
 	if c.ipv6 {
 		a.control = make([]byte, unix.CmsgSpace(unix.SizeofInet6Pktinfo))
 		putControlHeader(a.control, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo)
-		(*unix.Inet6Pktinfo)(unsafe.Pointer(&a.control[unix.SizeofCmsghdr])).Addr = key.local.As16()
+		// A link-local address is one only together with its link, also where the
+		// client's address is global.
+		*(*unix.Inet6Pktinfo)(unsafe.Pointer(&a.control[unix.SizeofCmsghdr])) = unix.Inet6Pktinfo{
+			Addr: key.local.As16(), Ifindex: zoneOf(key.local),
+		}
 		return a
 	}
 	a.control = make([]byte, unix.CmsgSpace(unix.SizeofInet4Pktinfo))
@@ -162,11 +167,24 @@ func addrPort(name *unix.RawSockaddrInet6) netip.AddrPort {
 		v4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(name))
 		return netip.AddrPortFrom(netip.AddrFrom4(v4.Addr), networkOrder(v4.Port))
 	}
-	addr := netip.AddrFrom16(name.Addr).Unmap()
-	if name.Scope_id != 0 && addr.IsLinkLocalUnicast() {
-		addr = addr.WithZone(strconv.FormatUint(uint64(name.Scope_id), 10))
+	return netip.AddrPortFrom(withZone(netip.AddrFrom16(name.Addr).Unmap(), name.Scope_id), networkOrder(name.Port))
+}
+
+// withZone adds the number of its link to an address that is nothing without.
+func withZone(a netip.Addr, link uint32) netip.Addr {
+	if link == 0 || !a.Is6() || !a.IsLinkLocalUnicast() {
+		return a
 	}
-	return netip.AddrPortFrom(addr, networkOrder(name.Port))
+	return a.WithZone(strconv.FormatUint(uint64(link), 10))
+}
+
+// zoneOf is what withZone has added; 0 if nothing.
+func zoneOf(a netip.Addr) uint32 {
+	link, err := strconv.ParseUint(a.Zone(), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(link)
 }
 
 // putAddrPort writes a socket address of either family and returns its size.
@@ -177,9 +195,8 @@ func putAddrPort(name *unix.RawSockaddrInet6, a netip.AddrPort, ipv6 bool) uint3
 		}
 		return unix.SizeofSockaddrInet4
 	}
-	*name = unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: networkOrder(a.Port()), Addr: a.Addr().As16()}
-	if scope, err := strconv.ParseUint(a.Addr().Zone(), 10, 32); err == nil {
-		name.Scope_id = uint32(scope)
+	*name = unix.RawSockaddrInet6{
+		Family: unix.AF_INET6, Port: networkOrder(a.Port()), Addr: a.Addr().As16(), Scope_id: zoneOf(a.Addr()),
 	}
 	return unix.SizeofSockaddrInet6
 }

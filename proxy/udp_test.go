@@ -68,7 +68,7 @@ func TestCase12_UDPFlowsAreCappedAndTheOldestEvicted(t *testing.T) {
 	}
 	assert.Equal(t, e.last(t, "first").from, e.last(t, "still here").from, "who is busy is not evicted")
 	assert.EqualValues(t, clients+1-limit, p.counters().ended[endedEvicted].Load())
-	assert.Len(t, p.status(), limit)
+	assert.Len(t, p.status(1000), limit)
 }
 
 func TestCase12_UDPFlowsOfAllServersShareTheCap(t *testing.T) {
@@ -84,8 +84,8 @@ func TestCase12_UDPFlowsOfAllServersShareTheCap(t *testing.T) {
 		newUDPClient(t, p.addr).ask("one")
 	}
 	assert.Equal(t, "two", newUDPClient(t, addrOf(conn)).ask("two"), "a server without flows gets one all the same")
-	assert.Len(t, p.status(), 1)
-	assert.Len(t, other.status(), 1)
+	assert.Len(t, p.status(1000), 1)
+	assert.Len(t, other.status(1000), 1)
 }
 
 func TestCase13_UDPGoesOnWhenDescriptorsAreBack(t *testing.T) {
@@ -128,7 +128,7 @@ func TestCase14_UDPFlowsEndWithTheirEndpoint(t *testing.T) {
 	p.setEndpoints()
 	c.send([]byte("nobody"))
 	p.eventually(func() bool { return p.dropped(dropNoEndpoint) == 1 })
-	assert.Empty(t, p.status())
+	assert.Empty(t, p.status(1000))
 	p.setEndpoints(gone.addr, next.addr)
 	c.send([]byte("again"))
 	p.eventually(func() bool { return len(gone.received())+len(next.received()) == 3 })
@@ -212,9 +212,9 @@ func TestCase16_UDPDatagramsOfAnySizeArriveUnaltered(t *testing.T) {
 				require.Len(t, got, size)
 				require.Equal(t, string(want), string(got), "size %d", size)
 			}
-			require.Len(t, p.status(), 1, "all in one flow")
-			p.eventually(func() bool { return p.status()[0].Down.Datagrams == 13 }) // counted when it has been sent
-			assert.Equal(t, p.status()[0].Up, p.status()[0].Down)
+			require.Len(t, p.status(1000), 1, "all in one flow")
+			p.eventually(func() bool { return p.status(1000)[0].Down.Datagrams == 13 }) // counted when it has been sent
+			assert.Equal(t, p.status(1000)[0].Up, p.status(1000)[0].Down)
 		})
 	}
 }
@@ -326,7 +326,7 @@ func TestCase18_UDPEmptyDatagramsAreEchoed(t *testing.T) {
 	assert.Equal(t, "not empty", c.ask("not empty"))
 	assert.Len(t, e.received(), 4)
 	assert.Equal(t, e.received()[0].from, e.received()[3].from, "the flow lives")
-	p.eventually(func() bool { return p.status()[0].Up == Traffic{Datagrams: 4, Bytes: 9} })
+	p.eventually(func() bool { return p.status(1000)[0].Up == Traffic{Datagrams: 4, Bytes: 9} })
 }
 
 func TestUDPOrderWithinAFlowStays(t *testing.T) {
@@ -377,14 +377,14 @@ func TestUDPStatus(t *testing.T) {
 	c := newUDPClient(t, p.addr)
 	c.ask("12345")
 	c.ask("67")
-	st := p.status()
+	st := p.status(1000)
 	require.Len(t, st, 1)
 	assert.Equal(t, c.client(), st[0].Client)
 	assert.Equal(t, e.addr, st[0].Endpoint)
-	p.eventually(func() bool { return p.status()[0].Down == Traffic{Datagrams: 2, Bytes: 11} }) // counted when it has been sent
-	assert.Equal(t, Traffic{Datagrams: 2, Bytes: 7}, p.status()[0].Up)
+	p.eventually(func() bool { return p.status(1000)[0].Down == Traffic{Datagrams: 2, Bytes: 11} }) // counted when it has been sent
+	assert.Equal(t, Traffic{Datagrams: 2, Bytes: 7}, p.status(1000)[0].Up)
 	assert.WithinRange(t, st[0].Since, before.Add(-time.Second), time.Now().Add(time.Second))
-	assert.GreaterOrEqual(t, st[0].Idle, time.Duration(0))
+	assert.GreaterOrEqual(t, st[0].Idle, Span(0))
 }
 
 func TestUDPIdleTimeChangesForFlowsThatExist(t *testing.T) {
@@ -406,7 +406,7 @@ func TestUDPMappedClientsAreIPv4(t *testing.T) {
 	p := serveUDP(t, udpOptions{listen: netip.AddrPortFrom(netip.IPv6Unspecified(), 0)}, e.addr) // takes IPv4 along
 	c := newUDPClient(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), p.addr.Port()))
 	assert.Equal(t, "mapped", c.ask("mapped"))
-	assert.Equal(t, c.client(), p.status()[0].Client)
+	assert.Equal(t, c.client(), p.status(1000)[0].Client)
 }
 
 // Flows are opened, found, refused, evicted, expired and ended by endpoint
@@ -435,7 +435,7 @@ func TestUDPEverythingAtOnce(t *testing.T) {
 	}
 	for i := range 100 {
 		p.setEndpoints([][]netip.AddrPort{{a.addr}, {a.addr, dead}, {}, {b.addr, dead, a.addr}}[i%4]...)
-		_ = p.status()
+		_ = p.status(1000)
 		p.setIdle(time.Duration(1+i%20) * time.Millisecond)
 		time.Sleep(time.Millisecond)
 	}

@@ -66,7 +66,7 @@ func (a *apiOptions) complete(c *checks, otherSource bool) {
 	}.Config()
 	switch {
 	case errors.Is(err, apiserver.ErrNotInCluster):
-		c.add(errNoSource)
+		c.add(errors.New(noSource + `, or --kubeconfig FILE, or --etcd-servers URL, or try "userspace-proxy demo"`))
 	case a.kubeconfig != "":
 		c.check("--kubeconfig", err)
 	case a.master != "":

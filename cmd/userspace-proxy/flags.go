@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/userspace-proxy/userspace-proxy/config/etcd"
 )
 
 // groupAnnotation marks a flag with the heading that help shows it under.
@@ -39,6 +41,7 @@ func grouped(fs *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
 // addRunFlags adds all flags of run.
 func (o *options) addRunFlags(fs *pflag.FlagSet) {
 	o.addSourceFlags(fs)
+	o.addEtcdFlags(fs)
 	o.addNodeFlags(fs)
 	o.addRedirectFlags(fs)
 	grouped(fs, groupSources, o.api.addFlags)
@@ -80,6 +83,17 @@ func (o *options) addSourceFlags(fs *pflag.FlagSet) {
 		fs.StringArrayVarP(&o.files, "file", "f", nil, "read Services and EndpointSlices from this `path`: a YAML or JSON file, a directory of such files, or - for standard input. May be given more than once; of two Services with one name the first is served")
 		fs.BoolVar(&o.allowExternalIPs, "allow-external-ips", true, "serve the addresses in spec.externalIPs")
 		fs.BoolVar(&o.allowLoopbackEndpoints, "allow-loopback-endpoints", false, "take loopback addresses as endpoints, from files")
+	})
+}
+
+// addEtcdFlags adds where Services are in an etcd.
+func (o *options) addEtcdFlags(fs *pflag.FlagSet) {
+	grouped(fs, groupSources, func(fs *pflag.FlagSet) {
+		fs.StringSliceVar(&o.etcd.Servers, "etcd-servers", nil, "read Services, EndpointSlices and Endpoints from the etcd at these `URLs`, a comma-separated list; a cluster's own etcd for instance, without its API server")
+		fs.StringVar(&o.etcd.Prefix, "etcd-prefix", etcd.DefaultPrefix, "the `prefix` of the keys in etcd")
+		fs.StringVar(&o.etcd.CAFile, "etcd-cafile", "", "the PEM `file` with those who may sign the certificates of etcd's servers, where the system's do not")
+		fs.StringVar(&o.etcd.CertFile, "etcd-certfile", "", "the PEM `file` with the certificate to show to etcd; its user must be allowed to read the prefix")
+		fs.StringVar(&o.etcd.KeyFile, "etcd-keyfile", "", "the PEM `file` with the key of that certificate")
 	})
 }
 

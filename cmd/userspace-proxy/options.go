@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 	"github.com/sirupsen/logrus"
 
+	"github.com/userspace-proxy/userspace-proxy/config/etcd"
 	"github.com/userspace-proxy/userspace-proxy/config/file"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
@@ -25,6 +26,7 @@ import (
 type options struct {
 	given                  []string // names of the flags that were given, in the order of the command line
 	files                  []string
+	etcd                   etcd.Options
 	api                    apiOptions
 	startupGrace           time.Duration
 	allowExternalIPs       bool
@@ -78,8 +80,9 @@ const (
 // them.
 func (o *options) completeRun() error {
 	var c checks
+	o.checkEtcd(&c)
 	o.complete(&c)
-	o.api.complete(&c, len(o.files) > 0)
+	o.api.complete(&c, len(o.files)+len(o.etcd.Servers) > 0)
 	if o.startupGrace <= 0 {
 		c.check("--startup-grace", fmt.Errorf("must be above 0, got %v", o.startupGrace))
 	}
@@ -139,7 +142,22 @@ func (c *checks) err() error {
 	return usage(c.faults.ErrorOrNil())
 }
 
-var errNoSource = errors.New(`no source of Services: give --file PATH, a YAML or JSON file or directory ("-" is standard input), or --kubeconfig FILE, or try "userspace-proxy demo"`)
+const noSource = `no source of Services: give --file PATH, a YAML or JSON file or directory ("-" is standard input)`
+
+// checkEtcd tells what is wrong with the flags for etcd.
+func (o *options) checkEtcd(c *checks) {
+	if len(o.etcd.Servers) == 0 {
+		for _, flag := range o.given {
+			if strings.HasPrefix(flag, "etcd-") {
+				c.check("--"+flag, errors.New("needs --etcd-servers"))
+			}
+		}
+		return
+	}
+	for _, err := range multierror.Append(nil, o.etcd.Validate()).WrappedErrors() {
+		c.add(err) // names its flag itself
+	}
+}
 
 // checkReadable says why a path cannot be read. What is in it is for the file
 // source to judge.

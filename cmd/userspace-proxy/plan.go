@@ -36,7 +36,7 @@ that are in use.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var faults checks
 			if len(o.files) == 0 {
-				faults.add(errors.New(`no source of Services: give --file PATH, a YAML or JSON file or directory ("-" is standard input)`))
+				faults.add(errors.New(noSource))
 			}
 			o.complete(&faults)
 			write, known := outputs()[output]

@@ -22,8 +22,9 @@ import (
 type redirection struct {
 	way    string // redirectNFTables, redirectIPTables or redirectNone
 	listen addresses
-	rules  proxy.Rules // nil: listeners stand on the portals
-	watch  watcher     // nil: rules are not watched
+	rules  proxy.Rules                         // nil: listeners stand on the portals
+	watch  watcher                             // nil: rules are not watched
+	hits   func(context.Context) (hits, error) // nil: there are no rules
 	mark   uint32
 }
 
@@ -106,7 +107,7 @@ func (o *options) chooseRedirect(ctx context.Context, facts node.Facts, log logr
 	log.Infof("redirect: %s (--redirect=%s; %s %s%s), listeners on %s", kind.name, o.redirect, here.version, works, others, inOrder(listen))
 	watch, _ := rules.(watcher)
 	return redirection{
-		way: kind.name, listen: listen, mark: o.meant.mark, watch: watch,
+		way: kind.name, listen: listen, mark: o.meant.mark, watch: watch, hits: hitsOf(rules),
 		rules: &nodeRules{rules: rules, own: made.Listen, others: o.kindsBut(kind.name), log: log},
 	}, nil
 }

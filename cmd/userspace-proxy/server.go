@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/internal/conntrack"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
 	"github.com/userspace-proxy/userspace-proxy/proxy"
@@ -30,6 +31,7 @@ type server struct {
 	zone     atomic.Pointer[string] // the node's, as the API server has it; nil before it was asked
 
 	redirect   redirection
+	hits       hitReader
 	services   *config.ServiceConfig
 	translator *translator
 	proxier    *proxy.Proxier
@@ -65,6 +67,7 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 		s.status.Close()
 		return nil, err
 	}
+	s.hits.read = s.redirect.hits
 	if err := s.wire(sources, registry); err != nil {
 		s.status.Close()
 		return nil, err
@@ -77,6 +80,9 @@ func (s *server) wire(sources []config.Source, metrics prometheus.Registerer) er
 	c := s.options.proxyConfig()
 	c.Log, c.Metrics = s.log, proxy.NewMetrics(metrics)
 	c.Rules, c.Listen, c.Mark = s.redirect.rules, s.redirect.listen, s.redirect.mark
+	if c.Rules != nil {
+		c.Conntrack = conntrack.Table{}
+	}
 	c.AfterSync = func() { s.translator.hasActed() } // which is there before the Proxier runs
 	var err error
 	if s.proxier, err = proxy.New(c); err != nil {

@@ -8,12 +8,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/config/etcd"
 	"github.com/userspace-proxy/userspace-proxy/config/file"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 )
 
-// sourceFile is the name of the source that reads files.
-const sourceFile = "file"
+// The names of the sources.
+const (
+	sourceFile = "file"
+	sourceEtcd = "etcd"
+)
 
 // origin is a place that Services may come from.
 type origin struct {
@@ -30,6 +34,11 @@ func (m *Main) origins(o *options, onNode func(*corev1.Node)) []origin {
 			return file.New(sourceFile, file.Options{
 				Paths: o.files, Stdin: m.Stdin, NodeAddr: firstOf(facts.Primary), Log: log.WithField("source", sourceFile),
 			})
+		}},
+		{flags: []string{"etcd-servers"}, wanted: len(o.etcd.Servers) > 0, open: func(_ node.Facts, log logrus.FieldLogger) (config.Source, error) {
+			options := o.etcd
+			options.Log = log.WithField("source", sourceEtcd)
+			return etcd.New(sourceEtcd, options)
 		}},
 		{flags: []string{"kubeconfig", "master"}, wanted: o.api.config != nil, open: func(facts node.Facts, log logrus.FieldLogger) (config.Source, error) {
 			return o.api.open(facts, log, onNode)

@@ -3,6 +3,7 @@ package main
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
@@ -47,16 +48,17 @@ func (s *server) families() []service.Family {
 }
 
 // report is everything, for people.
-func (s *server) report() status.Report {
+func (s *server) report(lists status.Lists) status.Report {
 	now := time.Now()
 	sources := s.services.Snapshot().Sources
 	_, on := s.translator.told()
 	serving := s.proxier.Status()
+	summary := s.translator.summary(serving)
 	problems := sorted(s.translator.problems(), serving.Problems)
 	r := status.Report{
 		Version: version(), Time: now, Started: s.started, Uptime: now.Sub(s.started).Round(time.Second).String(),
 		Redirect: s.redirect.way,
-		Summary:  s.translator.summary(),
+		Summary:  summary,
 		Failing:  s.health().NotReady(),
 		Node: status.Node{
 			Name: on.Name, NodePortAddresses: on.NodePortAddresses, ListenAddresses: on.ListenAddrs,
@@ -65,9 +67,31 @@ func (s *server) report() status.Report {
 		Status:   serving,
 		Problems: status.ProblemsOf(problems),
 	}
+	r.Connections, r.ConnectionsOpen = s.proxier.Connections(lists.Connections)
+	r.Flows, r.FlowsOpen = s.proxier.Flows(lists.Flows)
+	s.addHits(&r)
 	for _, a := range on.Primary {
 		r.Node.Addresses = append(r.Node.Addresses, a)
 	}
 	slices.SortFunc(r.Node.Addresses, netip.Addr.Compare)
 	return r
+}
+
+// addHits tells how often each portal's rule was met.
+func (s *server) addHits(r *status.Report) {
+	h, at, err := s.hits.newest()
+	if err != nil {
+		r.Hits.Error = err.Error()
+	}
+	if err != nil || at.IsZero() {
+		return
+	}
+	r.Hits.Read, r.Hits.Guarded = at, h.guarded
+	for i := range r.Ports {
+		p := &r.Ports[i]
+		protocol := service.Protocol(p.Name[strings.LastIndexByte(p.Name, '/')+1:])
+		for j := range p.Portals {
+			p.Portals[j].Hits = h.portals[hitPortal{p.Portals[j].Addr, protocol}]
+		}
+	}
 }

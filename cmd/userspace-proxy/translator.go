@@ -144,16 +144,15 @@ func (t *translator) run(ctx context.Context) error {
 			}
 			diary.problems(t.problems())
 			resolution, _ := t.told()
-			diary.serving(resolution.Ports, t.summary())
+			diary.serving(resolution.Ports, t.summary(t.proxier.Status()))
 			first.Do(func() { close(t.synced) })
 		}
 	}
 }
 
-// summary is what is served, in one line.
-func (t *translator) summary() string {
+// summary is what is served now, in one line.
+func (t *translator) summary(now proxy.Status) string {
 	resolution, _ := t.told()
-	now := t.proxier.Status()
 	unserved := map[portalAt]bool{}
 	for _, p := range now.Ports {
 		for _, portal := range p.Portals {

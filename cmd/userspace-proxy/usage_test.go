@@ -82,11 +82,15 @@ func TestBadUsage(t *testing.T) {
 		},
 		"no source": {
 			[]string{"run"},
-			[]string{`no source of Services: give --file PATH, a YAML or JSON file or directory ("-" is standard input), or --kubeconfig FILE, or try "userspace-proxy demo"`},
+			[]string{`no source of Services: give --file PATH, a YAML or JSON file or directory ("-" is standard input), or --kubeconfig FILE, or --etcd-servers URL, or try "userspace-proxy demo"`},
 		},
 		"no source, no command": {
 			nil,
-			[]string{`no source of Services: give --file PATH, a YAML or JSON file or directory ("-" is standard input), or --kubeconfig FILE, or try "userspace-proxy demo"`},
+			[]string{`no source of Services: give --file PATH, a YAML or JSON file or directory ("-" is standard input), or --kubeconfig FILE, or --etcd-servers URL, or try "userspace-proxy demo"`},
+		},
+		"no source for a plan": {
+			[]string{"plan"},
+			[]string{`no source of Services: give --file PATH, a YAML or JSON file or directory ("-" is standard input)`},
 		},
 		"unknown flag":    {[]string{"run", "--fiel", path}, []string{"unknown flag: --fiel", seeRun}},
 		"unknown command": {[]string{"rum"}, []string{`unknown command "rum": did you mean run?`, `see "userspace-proxy --help"`}},
@@ -140,6 +144,38 @@ func TestBadUsage(t *testing.T) {
 		"a listening address that is not there": {
 			[]string{"run", "-f", path, "--redirect=nftables", "--bind-address=203.0.113.77", "--log-level=error", "--healthz-bind-address=127.0.0.1:0", "--metrics-bind-address="},
 			[]string{"--bind-address: 203.0.113.77 is not an address of this node"},
+		},
+		"everything about etcd at once": {
+			[]string{
+				"run", "--etcd-servers", "127.0.0.1:2379,ftp://127.0.0.1:2379,http://127.0.0.1", "--etcd-servers=https://etcd/x,https://user@etcd:2379,http://etcd:port,",
+				"--etcd-cafile", path, "--etcd-certfile", missing, "--etcd-keyfile", missing,
+			},
+			[]string{
+				`--etcd-servers: "127.0.0.1:2379" is no URL: write http://HOST:PORT or https://HOST:PORT`,
+				`--etcd-servers: "ftp://127.0.0.1:2379": write http:// or https:// in place of ftp://`,
+				`--etcd-servers: "http://127.0.0.1": write a host and a port, like http://127.0.0.1:2379`,
+				`--etcd-servers: "https://etcd/x": leave out what stands behind the port`,
+				`--etcd-servers: "https://user@etcd:2379": the user is who a certificate says, see --etcd-certfile`,
+				`--etcd-servers: "http://etcd:port" is no URL: invalid port ":port" after host`,
+				`--etcd-servers: "" is no URL: write http://HOST:PORT or https://HOST:PORT`,
+				`--etcd-servers: some are http:// and some https://: a cluster has one or the other`,
+				`--etcd-cafile: ` + path + `: holds no certificate in PEM form`,
+				`--etcd-certfile: ` + missing + `: no such file or directory`,
+				`--etcd-keyfile: ` + missing + `: no such file or directory`,
+			},
+		},
+		"etcd's files without https": {
+			[]string{"run", "--etcd-servers=http://127.0.0.1:2379", "--etcd-cafile", path, "--etcd-keyfile", path},
+			[]string{
+				`--etcd-cafile: is not used with http:// servers: write https:// in --etcd-servers`,
+				`--etcd-keyfile: is not used with http:// servers: write https:// in --etcd-servers`,
+				`--etcd-cafile: ` + path + `: holds no certificate in PEM form`,
+				`--etcd-keyfile: needs its certificate: give --etcd-certfile`,
+			},
+		},
+		"etcd without its servers": {
+			[]string{"run", "-f", path, "--etcd-prefix=/x", "--etcd-cafile=" + path},
+			[]string{`--etcd-prefix: needs --etcd-servers`, `--etcd-cafile: needs --etcd-servers`},
 		},
 		"unknown form of a plan": {
 			[]string{"plan", "-f", path, "-o", "ipvs"},

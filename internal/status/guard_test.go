@@ -111,7 +111,7 @@ func TestServer_nothingSecret(t *testing.T) {
 	for _, message := range says {
 		_, all := serve(t, Config{
 			Health: func() Health { return Health{Failing: message} },
-			Report: func() Report {
+			Report: func(Lists) Report {
 				return Report{
 					Failing: message, Status: proxy.Status{Error: message},
 					Sources:  []Source{{Name: "api", Error: message}},

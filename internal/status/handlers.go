@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/sirupsen/logrus"
@@ -40,8 +41,23 @@ func everything(c Config) http.Handler {
 	return plain(readOnly(c.namedHere(mux)))
 }
 
-func (c Config) statusz(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, newRedactor().report(c.Report()).whole())
+// statusz lists a thousand connections and flows at most, or as many as
+// ?connections=N&flows=N asks for.
+func (c Config) statusz(w http.ResponseWriter, r *http.Request) {
+	lists := Lists{Connections: listed, Flows: listed}
+	for name, n := range map[string]*int{"connections": &lists.Connections, "flows": &lists.Flows} {
+		text := r.URL.Query().Get(name)
+		if text == "" {
+			continue
+		}
+		asked, err := strconv.Atoi(text)
+		if err != nil || asked < 0 || asked > mostListed {
+			http.Error(w, fmt.Sprintf("%s: %q is not a number from 0 to %d", name, text, mostListed), http.StatusBadRequest)
+			return
+		}
+		*n = asked
+	}
+	writeJSON(w, http.StatusOK, newRedactor().report(c.Report(lists)).whole())
 }
 
 // writeJSON is indented: who asks by hand reads it, and who asks by program

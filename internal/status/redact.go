@@ -25,7 +25,7 @@ func (r redactor) text(message string) string {
 
 // report hides it in every message of a report. The lists become its own.
 func (r redactor) report(of Report) Report {
-	of.Failing, of.Error = r.text(of.Failing), r.text(of.Error)
+	of.Failing, of.Error, of.Hits.Error = r.text(of.Failing), r.text(of.Error), r.text(of.Hits.Error)
 	sources := make([]Source, len(of.Sources))
 	for i, s := range of.Sources {
 		s.Error = r.text(s.Error)

@@ -24,7 +24,27 @@ type Report struct {
 	Problems []Problem `json:"problems"`
 
 	proxy.Status // Its problems are among Problems.
+
+	Hits            Hits                     `json:"ruleHits,omitzero"`
+	Connections     []proxy.ConnectionStatus `json:"connections"`
+	ConnectionsOpen int                      `json:"connectionsOpen"` // those that are not listed too
+	Flows           []proxy.FlowStatus       `json:"flows"`
+	FlowsOpen       int                      `json:"flowsOpen"`
 }
+
+// Hits says how the rules' counters were read. Those of portals are with them.
+type Hits struct {
+	Read    time.Time `json:"read,omitzero"`
+	Guarded uint64    `json:"guardedPackets"` // that talked to a listener past its portal
+	Error   string    `json:"error,omitempty"`
+}
+
+// Lists are how many of what is listed one by one a report has at most.
+type Lists struct{ Connections, Flows int }
+
+// listed is how many there are unless the request asks for another number, and
+// mostListed how many it can ask for.
+const listed, mostListed = 1000, 100_000
 
 // whole is the report with empty lists where there were none, so that who
 // reads its JSON need not tell null from [].
@@ -40,6 +60,12 @@ func (r Report) whole() Report {
 	}
 	if r.Ports == nil {
 		r.Ports = []proxy.PortStatus{}
+	}
+	if r.Connections == nil {
+		r.Connections = []proxy.ConnectionStatus{}
+	}
+	if r.Flows == nil {
+		r.Flows = []proxy.FlowStatus{}
 	}
 	return r
 }

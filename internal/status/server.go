@@ -22,8 +22,8 @@ type Config struct {
 	HealthAddress  string // for /healthz, /livez and /readyz, as --healthz-bind-address has it; empty: nowhere
 	MetricsAddress string // for everything, as --metrics-bind-address has it; empty: nowhere
 
-	Health  func() Health // called for each request, by several goroutines
-	Report  func() Report // the same
+	Health  func() Health      // called for each request, by several goroutines
+	Report  func(Lists) Report // the same
 	Metrics prometheus.Gatherer
 	Names   []string // of this node, in small letters, by which one may ask for more than health
 	Log     logrus.FieldLogger

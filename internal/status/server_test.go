@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
@@ -47,7 +48,7 @@ func complete(c Config) Config {
 		c.Health = func() Health { return Health{} }
 	}
 	if c.Report == nil {
-		c.Report = func() Report { return Report{} }
+		c.Report = func(Lists) Report { return Report{} }
 	}
 	if c.Metrics == nil {
 		c.Metrics = prometheus.NewRegistry()
@@ -130,7 +131,7 @@ func TestServer_profiling(t *testing.T) {
 func TestServer_statusz(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	_, all := serve(t, Config{Report: func() Report {
+	_, all := serve(t, Config{Report: func(Lists) Report {
 		return Report{
 			Version: "v1", Time: now, Started: now.Add(-time.Minute), Uptime: "1m0s", Redirect: "none", Summary: "serving 1 port",
 			Node: Node{Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}},
@@ -194,7 +195,8 @@ func TestServer_statusz(t *testing.T) {
   "descriptors": {
     "total": 0,
     "listeners": 0,
-    "traffic": 0
+    "traffic": 0,
+    "flows": 0
   },
   "ports": [
     {
@@ -204,12 +206,35 @@ func TestServer_statusz(t *testing.T) {
       "portals": [],
       "endpoints": []
     }
-  ]
+  ],
+  "connections": [],
+  "connectionsOpen": 0,
+  "flows": [],
+  "flowsOpen": 0
 }
 `
 	// Indentation and order are for people.
 	if got := ask(t, http.MethodGet, all+"/statusz").body; got != want {
 		assert.Fail(t, "not as wanted", "%s", got)
+	}
+}
+
+func TestServer_statuszListsAsManyAsAsked(t *testing.T) {
+	t.Parallel()
+	_, all := serve(t, Config{Report: func(l Lists) Report {
+		return Report{ConnectionsOpen: l.Connections, FlowsOpen: l.Flows}
+	}})
+	for query, want := range map[string][2]int{
+		"": {1000, 1000}, "?connections=0": {0, 1000}, "?flows=7&connections=100000": {100_000, 7}, "?connections=": {1000, 1000},
+	} {
+		var got struct{ ConnectionsOpen, FlowsOpen int }
+		require.NoError(t, json.Unmarshal([]byte(ask(t, http.MethodGet, all+"/statusz"+query).body), &got))
+		assert.Equal(t, want, [2]int{got.ConnectionsOpen, got.FlowsOpen}, query)
+	}
+	for _, query := range []string{"?connections=-1", "?connections=100001", "?flows=all"} {
+		got := ask(t, http.MethodGet, all+"/statusz"+query)
+		assert.Equal(t, http.StatusBadRequest, got.code, query)
+		assert.Contains(t, got.body, "is not a number from 0 to 100000")
 	}
 }
 

@@ -1,0 +1,156 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// server is a real etcd, on a loopback address of its own.
+type server struct {
+	t      testing.TB
+	addr   string
+	dir    string
+	scheme string
+	flags  []string
+	cmd    *exec.Cmd
+	log    *output
+	client *clientv3.Client // of a user who may do everything
+}
+
+// output is what a process wrote.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// newServer has the address and directory of a server that does not run yet.
+func newServer(t testing.TB, flags ...string) *server {
+	t.Helper()
+	return &server{
+		t: t, dir: t.TempDir(), scheme: "http", flags: flags,
+		addr: fmt.Sprintf("127.%d.%d.%d", 65+rand.IntN(60), rand.IntN(250), 1+rand.IntN(250)),
+	}
+}
+
+// startServer runs one until the test ends.
+func startServer(t testing.TB, flags ...string) *server {
+	t.Helper()
+	s := newServer(t, flags...)
+	s.start()
+	s.connect(clientv3.Config{})
+	return s
+}
+
+func (s *server) url() string { return s.scheme + "://" + s.addr + ":2379" }
+
+// binary is etcd, which is built once for all tests.
+func binary(t testing.TB) string {
+	t.Helper()
+	name, err := filepath.Abs("../../bin/etcd")
+	require.NoError(t, err)
+	_, err = os.Stat(name)
+	require.NoError(t, err, "these tests need an etcd: run scripts/controlplane.sh once")
+	return name
+}
+
+// start starts the server and waits until it says that it serves.
+func (s *server) start() {
+	s.t.Helper()
+	peer := "http://" + s.addr + ":2380"
+	s.log = &output{}
+	s.cmd = exec.Command(binary(s.t), append([]string{
+		"--name=a", "--data-dir=" + s.dir, "--log-level=info", "--unsafe-no-fsync",
+		"--listen-client-urls=" + s.url(), "--advertise-client-urls=" + s.url(),
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=a=" + peer,
+		"--heartbeat-interval=20", "--election-timeout=200",
+	}, s.flags...)...)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	require.NoError(s.t, s.cmd.Start())
+	s.t.Cleanup(s.kill)
+	cmd, log := s.cmd, s.log
+	require.Eventually(s.t, func() bool {
+		if bytes.Contains([]byte(log.String()), []byte("ready to serve client requests")) {
+			return true
+		}
+		require.NoError(s.t, syscall.Kill(cmd.Process.Pid, 0), log)
+		return false
+	}, time.Minute, 5*time.Millisecond)
+}
+
+// kill ends the server as a power failure would.
+func (s *server) kill() {
+	if s.cmd.ProcessState == nil {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait() // says that it was killed
+	}
+}
+
+func (s *server) signal(sig syscall.Signal) {
+	require.NoError(s.t, syscall.Kill(s.cmd.Process.Pid, sig))
+}
+
+// connect makes the client for what tests do to the server.
+func (s *server) connect(c clientv3.Config) {
+	s.t.Helper()
+	c.Endpoints, c.Logger = []string{s.url()}, zap.NewNop()
+	client, err := clientv3.New(c)
+	require.NoError(s.t, err)
+	s.client = client
+	s.t.Cleanup(func() { _ = client.Close() })
+}
+
+// soon is a context for one request.
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// put writes a key and returns the revision.
+func (s *server) put(key, value string) int64 {
+	s.t.Helper()
+	r, err := s.client.Put(soon(s.t), key, value)
+	require.NoError(s.t, err)
+	return r.Header.Revision
+}
+
+func (s *server) remove(key string) {
+	s.t.Helper()
+	_, err := s.client.Delete(soon(s.t), key)
+	require.NoError(s.t, err)
+}
+
+// compact has the server forget what was before the newest revision.
+func (s *server) compact(revision int64) {
+	s.t.Helper()
+	_, err := s.client.Compact(soon(s.t), revision, clientv3.WithCompactPhysical())
+	require.NoError(s.t, err)
+}

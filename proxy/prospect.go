@@ -1,0 +1,73 @@
+package proxy
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/userspace-proxy/userspace-proxy/loadbalancer"
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// Prospect is what a client's next connection to a portal would meet.
+type Prospect struct {
+	Port     service.Port // as it is served
+	Portal   PortalStatus
+	Forecast loadbalancer.Forecast
+	Timings  Timings
+}
+
+// Timings are how long what waits.
+type Timings struct {
+	Dial     time.Duration // for all attempts together
+	Fallback time.Duration // after which a second endpoint is tried beside the first
+	UDPIdle  time.Duration // after which a flow without traffic ends
+}
+
+// Prospect may be asked for at any time. It is false where no portal has that
+// address. An invalid client is one who has not been here.
+func (p *Proxier) Prospect(protocol service.Protocol, at netip.AddrPort, client netip.Addr) (Prospect, bool) {
+	s, portal, ok := p.portal(protocol, at)
+	if !ok {
+		return Prospect{}, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Prospect{
+		Port: s.spec, Portal: s.portalStatus(portal), Forecast: s.group.Forecast(client), Timings: p.config.timings(),
+	}, true
+}
+
+// portal finds who serves an address.
+func (p *Proxier) portal(protocol service.Protocol, at netip.AddrPort) (*servicePort, service.Portal, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, s := range p.ports {
+		if key.Protocol != protocol || key.Family != service.FamilyOf(at.Addr()) {
+			continue
+		}
+		for _, portal := range s.portals() {
+			if portal.Addr == at {
+				return s, portal, true
+			}
+		}
+	}
+	return nil, service.Portal{}, false
+}
+
+// portals are those that are wanted.
+func (s *servicePort) portals() []service.Portal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.spec.Portals
+}
+
+func (c Config) timings() Timings {
+	return Timings{Dial: c.DialTimeout, Fallback: c.FallbackDelay, UDPIdle: c.UDPTimeout}
+}
+
+// DefaultTimings are those of a Config in which nothing is set.
+func DefaultTimings() Timings {
+	var c Config
+	c.Defaults()
+	return c.timings()
+}

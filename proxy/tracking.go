@@ -1,0 +1,153 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// Conntrack is the kernel's connection tracking, as far as rules depend on it:
+// conntrack.Table.
+type Conntrack interface {
+	// DeleteUDP deletes the UDP entries of a family that stale says so of,
+	// given the destination that the sender means and the one that its
+	// datagrams are led to, and returns how many. Stale is called before
+	// DeleteUDP returns, and must be quick: there may be 100,000 entries.
+	DeleteUDP(f service.Family, stale func(to, ledTo netip.AddrPort) bool) (deleted int, err error)
+	// UDPTimeouts is how long an entry lives without traffic, as long as there
+	// has been no reply and afterwards.
+	UDPTimeouts() (unanswered, answered time.Duration, err error)
+}
+
+// tracking keeps the entries of UDP senders as the rules would make them now.
+// Rules are asked for the first datagram of a sender alone, and as long as it
+// goes on sending an entry lives on: one from before its portal's rule leads to
+// nobody, one to a listener that is gone is refused.
+//
+// TCP needs none of this. A connection of a Service that is gone ends by itself,
+// and none begins by an old entry.
+//
+// All methods but damaged are for the Proxier's Run alone.
+type tracking struct {
+	table   Conntrack // nil: nothing is translated, or nobody can look
+	listen  map[service.Family]netip.Addr
+	ports   PortRange
+	metrics *Metrics
+
+	// led is where the UDP portals of a family were led when its entries were
+	// last looked through; there is none before the first time.
+	led      map[service.Family]leads
+	suspect  bool        // entries may have been made while there were no rules
+	wasWiped atomic.Bool // what suspect becomes
+}
+
+// leads is where UDP portals are led: to a listener, or to the zero AddrPort
+// where they are refused or dropped.
+type leads map[netip.AddrPort]netip.AddrPort
+
+func newTracking(c Config) *tracking {
+	return &tracking{table: c.Conntrack, listen: c.Listen, ports: c.Ports, metrics: c.Metrics, led: make(map[service.Family]leads)}
+}
+
+// damaged says that rules were not there for some time. Anybody may call it.
+func (t *tracking) damaged() { t.wasWiped.Store(true) }
+
+// follow deletes the entries that these redirects, which are in force, would not
+// make. Where nothing of UDP has changed it does nothing, else it looks through
+// the entries of that family once. An entry that leads to one of the listeners
+// that are served, all of UDP, is left alone, unless its portal leads elsewhere
+// now. It says whose ports no entry leads to that were let go of before the call.
+func (t *tracking) follow(redirects []service.Redirect, served map[netip.AddrPort]bool, resting func(socketPlace) bool) (clean []socketPlace, err error) {
+	if t.table == nil {
+		return nil, nil
+	}
+	t.suspect = t.wasWiped.Swap(false) || t.suspect
+	now := make(map[service.Family]leads)
+	for _, r := range redirects {
+		if r.Protocol == service.UDP {
+			f := service.FamilyOf(r.Portal.Addr())
+			if now[f] == nil {
+				now[f] = make(leads)
+			}
+			now[f][r.Portal] = r.Listener
+		}
+	}
+	var errs []error
+	for f := range t.listen {
+		place := socketPlace{f, service.UDP}
+		before, looked := t.led[f]
+		if looked && !t.suspect && !resting(place) && maps.Equal(before, now[f]) {
+			continue
+		}
+		deleted, err := t.table.DeleteUDP(f, t.judge(f, now[f], served))
+		t.metrics.ConntrackDeleted.Add(float64(deleted))
+		if err != nil {
+			t.metrics.ConntrackFailures.Inc()
+			errs = append(errs, err)
+			continue
+		}
+		t.led[f] = now[f]
+		clean = append(clean, place)
+	}
+	if len(errs) == 0 {
+		t.suspect = false
+	}
+	return clean, errors.Join(errs...)
+}
+
+// judge says of an entry whether it is stale.
+func (t *tracking) judge(f service.Family, led leads, served map[netip.AddrPort]bool) func(to, ledTo netip.AddrPort) bool {
+	listen := t.listen[f]
+	_, looked := t.led[f]
+	return func(to, ledTo netip.AddrPort) bool {
+		if listener, is := led[to]; is {
+			return ledTo != listener
+		}
+		if ledTo == to || ledTo.Addr() != listen || !t.ports.Contains(ledTo.Port()) {
+			return false // not of our rules
+		}
+		// It leads to a port of ours from what is no portal any more. Before
+		// the first look the port was a process's that has ended, whoever has
+		// it now.
+		return !looked || !served[ledTo]
+	}
+}
+
+// problem is what people are told of an error of follow.
+func (t *tracking) problem(err error) service.Problem {
+	return service.Problem{
+		Object: "this node", Reason: "ConntrackFailed",
+		Detail: fmt.Sprintf("clients that go on sending UDP from one port may be led to where a Service was before: %v", err),
+		Advice: "it is tried again; it needs CAP_NET_ADMIN and the kernel module nf_conntrack_netlink",
+	}
+}
+
+// flowIdle is how long a flow may be idle that is to be so for as long as want.
+// A flow must end before its entry does: a reply that comes later would leave
+// with the listener's address and not the portal's. Where the kernel's timeout
+// does not allow want there is a problem to tell of.
+func (t *tracking) flowIdle(want time.Duration) (time.Duration, *service.Problem) {
+	if t.table == nil {
+		return want, nil
+	}
+	unanswered, answered, err := t.table.UDPTimeouts()
+	kernel := min(unanswered, answered)
+	if err != nil || kernel <= 0 {
+		return want, nil // nothing is tracked yet
+	}
+	idle := min(want, kernel-kernel/30) // the entry's time begins a little before the flow's
+	if want <= kernel {
+		return idle, nil
+	}
+	return idle, &service.Problem{
+		Object: "this node", Reason: "UDPTimeoutTooLong",
+		Detail: fmt.Sprintf("UDP flows end after %v and not %v: the kernel forgets after %v whom a reply is for", idle, want, kernel),
+		Advice: fmt.Sprintf("set net.netfilter.nf_conntrack_udp_timeout and net.netfilter.nf_conntrack_udp_timeout_stream to %d or more with sysctl, or --udp-timeout to %v or less",
+			int((want+time.Second-1)/time.Second), kernel),
+	}
+}

@@ -1,0 +1,296 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// entries stand for connection tracking where a test must fail it or count how
+// often it is asked. What the kernel's does is tested where it is asked, and
+// with real packets in e2e.
+type entries struct {
+	mu       sync.Mutex
+	all      []string // "10.96.0.10:53 169.254.77.1:10000": a sender's destination, and where it is led
+	failing  error
+	looks    int
+	timeouts [2]time.Duration
+}
+
+func (e *entries) DeleteUDP(f service.Family, stale func(to, ledTo netip.AddrPort) bool) (deleted int, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.looks++
+	if e.failing != nil {
+		return 0, e.failing
+	}
+	before := len(e.all)
+	e.all = slices.DeleteFunc(e.all, func(s string) bool {
+		to, ledTo := parseEntry(s)
+		return service.FamilyOf(to.Addr()) == f && stale(to, ledTo)
+	})
+	return before - len(e.all), nil
+}
+
+func parseEntry(s string) (to, ledTo netip.AddrPort) {
+	var a, b string
+	_, _ = fmt.Sscan(s, &a, &b)
+	return netip.MustParseAddrPort(a), netip.MustParseAddrPort(b)
+}
+
+func (e *entries) UDPTimeouts() (unanswered, answered time.Duration, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.timeouts == [2]time.Duration{} {
+		return 0, 0, errors.New("nothing is tracked")
+	}
+	return e.timeouts[0], e.timeouts[1], nil
+}
+
+func (e *entries) add(all ...string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, all...)
+}
+
+func (e *entries) fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.failing = err
+}
+
+func (e *entries) state() (all []string, looks int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.all), e.looks
+}
+
+const (
+	portalA, portalB     = "10.96.0.1:53", "10.96.0.2:53"
+	listenerA, listenerB = "169.254.77.1:10001", "169.254.77.1:10002"
+)
+
+// leading is a redirect of UDP; to nowhere it is refused.
+func leading(portal, listener string) service.Redirect {
+	r := service.Redirect{Portal: netip.MustParseAddrPort(portal), Protocol: service.UDP, Action: service.Refuse}
+	if listener != "" {
+		r.Action, r.Listener = service.ToListener, netip.MustParseAddrPort(listener)
+	}
+	return r
+}
+
+func newTestTracking(e *entries) *tracking {
+	c := Config{Conntrack: e, Metrics: NewMetrics(prometheus.NewRegistry()), Listen: map[service.Family]netip.Addr{
+		service.IPv4: netip.MustParseAddr("169.254.77.1"), service.IPv6: netip.MustParseAddr("fd77::1"),
+	}}
+	c.Defaults()
+	return newTracking(c)
+}
+
+func listeners(all ...string) map[netip.AddrPort]bool {
+	m := make(map[netip.AddrPort]bool)
+	for _, a := range all {
+		m[netip.MustParseAddrPort(a)] = true
+	}
+	return m
+}
+
+func noneRests(socketPlace) bool { return false }
+
+func TestCase19_EntriesFollowTheRules(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		first bool // there has been no look before
+		entry string
+		goes  bool
+	}{
+		"from before the portal":                      {entry: portalA + " " + portalA, goes: true},
+		"where others led it before":                  {entry: portalA + " 10.10.2.9:53", goes: true},
+		"to its listener":                             {entry: portalA + " " + listenerA},
+		"to its listener, at the start":               {first: true, entry: portalA + " " + listenerA},
+		"to another's listener":                       {entry: portalA + " " + listenerB, goes: true},
+		"to a listener, of what is refused now":       {entry: "10.96.0.3:53 " + listenerA, goes: true},
+		"of another port of a portal's address":       {entry: "10.96.0.1:54 10.96.0.1:54"},
+		"of somebody else":                            {entry: "10.10.1.2:53 10.10.1.2:53"},
+		"of somebody else, at the start":              {first: true, entry: "10.10.1.2:53 10.10.1.2:53"},
+		"somebody else's translation":                 {entry: "192.0.2.1:53 10.10.2.9:53"},
+		"somebody else's to the listening address":    {entry: "192.0.2.1:53 169.254.77.1:53"},
+		"to a port of ours, by itself":                {entry: listenerA + " " + listenerA},
+		"to a port that nobody serves":                {entry: "10.96.0.9:53 169.254.77.1:10009", goes: true},
+		"to a port that we serve, from an old portal": {entry: "10.96.0.9:53 " + listenerA},
+		"the same, but of a process before this":      {first: true, entry: "10.96.0.9:53 " + listenerA, goes: true},
+		"IPv6 from before the portal":                 {entry: "[fd96::1]:53 [fd96::1]:53", goes: true},
+		"IPv6 to its listener":                        {entry: "[fd96::1]:53 [fd77::1]:10001"},
+		"IPv6 to a port that nobody serves":           {first: true, entry: "[fd96::9]:53 [fd77::1]:10009", goes: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := &entries{}
+			tracked := newTestTracking(e)
+			if !test.first {
+				_, err := tracked.follow(nil, nil, noneRests)
+				require.NoError(t, err)
+			}
+			e.add(test.entry)
+			_, err := tracked.follow([]service.Redirect{
+				leading(portalA, listenerA), leading(portalB, listenerB), leading("10.96.0.3:53", ""), leading("[fd96::1]:53", "[fd77::1]:10001"),
+			}, listeners(listenerA, listenerB, "[fd77::1]:10001"), noneRests)
+			require.NoError(t, err)
+			all, _ := e.state()
+			assert.Equal(t, test.goes, len(all) == 0)
+			assert.Equal(t, test.goes, testutil.ToFloat64(tracked.metrics.ConntrackDeleted) == 1)
+		})
+	}
+}
+
+func TestTrackingLooksOncePerFamilyWhereUDPHasChanged(t *testing.T) {
+	t.Parallel()
+	e := &entries{}
+	tracked := newTestTracking(e)
+	follow := func(looks int, resting bool, redirects ...service.Redirect) {
+		t.Helper()
+		_, before := e.state()
+		_, err := tracked.follow(redirects, nil, func(at socketPlace) bool { return resting && at.family == service.IPv4 })
+		require.NoError(t, err)
+		_, after := e.state()
+		assert.Equal(t, looks, after-before)
+	}
+	a := leading(portalA, listenerA)
+	tcp := leading(portalB, listenerB)
+	tcp.Protocol = service.TCP
+	follow(2, false, a) // the first time
+	follow(0, false, a)
+	follow(0, false, a, tcp)
+	follow(1, false, a, leading(portalB, listenerB), tcp)
+	follow(1, false, a, leading(portalB, "")) // another action
+	follow(1, false, a, leading(portalB, listenerB))
+	follow(1, false, a)
+	follow(1, false, leading(portalA, listenerB))
+	follow(1, false, leading(portalA, listenerB), leading("[fd96::1]:53", "[fd77::1]:10001"))
+	follow(1, true, leading(portalA, listenerB), leading("[fd96::1]:53", "[fd77::1]:10001"))
+	tracked.damaged()
+	follow(2, false, leading(portalA, listenerB), leading("[fd96::1]:53", "[fd77::1]:10001"))
+	follow(0, false, leading(portalA, listenerB), leading("[fd96::1]:53", "[fd77::1]:10001"))
+}
+
+func TestTrackingLooksAgainAfterAFailure(t *testing.T) {
+	t.Parallel()
+	e := &entries{}
+	tracked := newTestTracking(e)
+	for _, redirects := range [][]service.Redirect{{leading(portalA, listenerA)}, {leading(portalA, listenerB)}} {
+		e.add(portalA + " " + portalA)
+		tracked.damaged()
+		e.fail(errors.New("the kernel says no"))
+		clean, err := tracked.follow(redirects, nil, noneRests)
+		require.ErrorContains(t, err, "the kernel says no")
+		assert.Empty(t, clean)
+		e.fail(nil)
+		clean, err = tracked.follow(redirects, nil, noneRests)
+		require.NoError(t, err)
+		assert.ElementsMatch(t, []socketPlace{{service.IPv4, service.UDP}, {service.IPv6, service.UDP}}, clean)
+		all, _ := e.state()
+		assert.Empty(t, all)
+	}
+	assert.Equal(t, 4., testutil.ToFloat64(tracked.metrics.ConntrackFailures))
+}
+
+func TestCase11_FlowsEndBeforeTheirEntries(t *testing.T) {
+	t.Parallel()
+	const s = time.Second
+	for _, test := range []struct {
+		want, unanswered, answered, idle time.Duration
+		problem                          string
+	}{
+		{30 * s, 30 * s, 120 * s, 29 * s, ""}, // the defaults
+		{10 * s, 30 * s, 120 * s, 10 * s, ""},
+		{time.Minute, 30 * s, 120 * s, 29 * s, "UDP flows end after 29s and not 1m0s: the kernel forgets after 30s whom a reply is for"},
+		{time.Minute, 120 * s, 30 * s, 29 * s, "UDP flows end after 29s and not 1m0s: the kernel forgets after 30s whom a reply is for"},
+		{time.Minute, 120 * s, 180 * s, time.Minute, ""},
+		{time.Minute, 0, 0, time.Minute, ""}, // nothing is tracked yet
+	} {
+		tracked := newTestTracking(&entries{timeouts: [2]time.Duration{test.unanswered, test.answered}})
+		idle, problem := tracked.flowIdle(test.want)
+		assert.Equal(t, test.idle, idle, "%+v", test)
+		if test.problem == "" {
+			assert.Nil(t, problem, "%+v", test)
+		} else if assert.NotNil(t, problem, "%+v", test) {
+			assert.Equal(t, test.problem, problem.Detail)
+			assert.Contains(t, problem.Advice, "to 60 or more with sysctl, or --udp-timeout to 30s or less")
+		}
+	}
+}
+
+// udpPort is a service port of UDP.
+func (f *fixture) udpPort(name string, portal netip.AddrPort, endpoints ...netip.AddrPort) service.Port {
+	p := f.portNamed(name, portal, endpoints...)
+	p.Protocol = service.UDP
+	return p
+}
+
+// A Service is removed. Its port is nobody else's until no entry leads there;
+// a failure to find out is told, tried again and harms nothing else.
+func TestUDPPortRestsWhileEntriesMayLeadThere(t *testing.T) {
+	t.Parallel()
+	r, e := &recorder{}, &entries{}
+	f := redirected(t, r, Config{
+		Conntrack: e, SyncPeriod: 20 * time.Millisecond, Ports: PortRange{First: 20001, Last: 20002}, UDPTimeout: time.Minute,
+	})
+	portal := netip.AddrPortFrom(ownAddr(), 53)
+	listener := func() netip.AddrPort {
+		redirects, _ := r.state()
+		require.Len(t, redirects, 1)
+		return redirects[0].Listener
+	}
+	f.update(f.udpPort("one", portal, echoUDP(t).addr))
+	first := listener()
+	require.Equal(t, uint16(20001), first.Port())
+
+	e.fail(errors.New("the kernel says no"))
+	f.update(f.udpPort("two", portal, echoUDP(t).addr))
+	second := listener()
+	require.Equal(t, uint16(20002), second.Port())
+	require.Eventually(t, func() bool { return len(f.Status().Problems) == 1 }, patience, time.Millisecond)
+	assert.Equal(t, "ConntrackFailed", f.Status().Problems[0].Reason)
+	assert.Contains(t, f.Status().Problems[0].Detail, "the kernel says no")
+	assert.Empty(t, f.Status().Error, "the sync has not failed")
+
+	f.Update([]service.Port{f.udpPort("three", portal, echoUDP(t).addr)}, true)
+	require.Eventually(t, func() bool { return len(f.Status().Problems) == 2 }, patience, time.Millisecond)
+	assert.Equal(t, "CannotListen", f.Status().Problems[0].Reason)
+	assert.Contains(t, f.Status().Problems[0].Detail, "in 20001-20002 is in use, or was a moment ago")
+
+	e.fail(nil)
+	require.Eventually(t, func() bool { return len(f.Status().Problems) == 0 }, patience, time.Millisecond)
+	assert.Contains(t, []uint16{20001, 20002}, listener().Port())
+}
+
+// The kernel's timeouts change while a flow is open.
+func TestCase11_FlowsFollowTheKernelsTimeout(t *testing.T) {
+	t.Parallel()
+	r, e := &recorder{}, &entries{timeouts: [2]time.Duration{time.Hour, time.Hour}}
+	f := redirected(t, r, Config{Conntrack: e, UDPTimeout: time.Minute})
+	f.update(f.udpPort("one", netip.AddrPortFrom(ownAddr(), 53), echoUDP(t).addr))
+	redirects, _ := r.state()
+	c := newUDPClient(t, redirects[0].Listener)
+	assert.Equal(t, "hello", c.ask("hello"))
+	assert.Empty(t, f.Status().Problems)
+
+	e.mu.Lock()
+	e.timeouts[0] = 30 * time.Millisecond
+	e.mu.Unlock()
+	f.wake()
+	require.Eventually(t, func() bool { return f.shared.metrics.udp.ended[endedIdle].Load() == 1 }, patience, time.Millisecond)
+	require.Len(t, f.Status().Problems, 1)
+	assert.Equal(t, "UDPTimeoutTooLong", f.Status().Problems[0].Reason)
+}
