@@ -77,6 +77,31 @@ func (l *limits) admit(client netip.Addr, of *openCount) string {
 	return ""
 }
 
+// full says why a client's next connection to a Service would be turned away;
+// empty where it would not.
+func (l *limits) full(client netip.Addr, of *openCount) string {
+	isFull := func(c *openCount) bool {
+		most := c.most.Load()
+		return most > 0 && c.open.Load() >= most
+	}
+	switch {
+	case isFull(&l.all):
+		return whyTurnedAway(refusedLimit)
+	case isFull(of):
+		return whyTurnedAway(refusedServiceLimit)
+	case l.perClient > 0 && client.IsValid() && l.ofClient(client) >= l.perClient:
+		return whyTurnedAway(refusedClientLimit)
+	}
+	return ""
+}
+
+// ofClient is how many connections a client has.
+func (l *limits) ofClient(client netip.Addr) int32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.clients[client.As16()]
+}
+
 // release is for a connection that was admitted and has ended.
 func (l *limits) release(client netip.Addr, of *openCount) {
 	l.giveClient(client)

@@ -37,6 +37,13 @@ func (s Span) MarshalText() ([]byte, error) {
 	return []byte(time.Duration(s).Round(time.Millisecond).String()), nil
 }
 
+// UnmarshalText reads what MarshalText wrote.
+func (s *Span) UnmarshalText(text []byte) error {
+	d, err := time.ParseDuration(string(text))
+	*s = Span(d)
+	return err // encoding/json names the field
+}
+
 // Connections lists TCP connections, most of them at most, and says how many
 // there are. Which ones, where there are more, is chance. It may be called at any
 // time, and takes some time of the loops for each connection that it lists.

@@ -14,6 +14,7 @@ type Prospect struct {
 	Portal   PortalStatus
 	Forecast loadbalancer.Forecast
 	Timings  Timings
+	Full     string // why a TCP connection would be reset whatever the endpoints; empty where it would not
 }
 
 // Timings are how long what waits.
@@ -32,9 +33,15 @@ func (p *Proxier) Prospect(protocol service.Protocol, at netip.AddrPort, client 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Prospect{
+	found := Prospect{
 		Port: s.spec, Portal: s.portalStatus(portal), Forecast: s.group.Forecast(client), Timings: p.config.timings(),
-	}, true
+	}
+	for _, l := range s.listeners {
+		if tcp, ok := l.(*tcpListener); ok && found.Full == "" {
+			found.Full = p.shared.limits.full(client, tcp.open)
+		}
+	}
+	return found, true
 }
 
 // portal finds who serves an address.

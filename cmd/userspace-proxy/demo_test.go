@@ -131,16 +131,16 @@ func TestDemoPage_onOneAddress(t *testing.T) {
 func TestStyle(t *testing.T) {
 	t.Parallel()
 	off := func(string) string { return "" }
-	assert.Equal(t, "x", (&Main{Stdout: new(strings.Builder), Getenv: off}).style().strong("x"))
+	assert.Equal(t, "x", (&Main{Stdout: new(strings.Builder), Getenv: off}).style().Strong("x"))
 	file, err := os.Create(t.TempDir() + "/out")
 	require.NoError(t, err)
 	defer file.Close()
-	assert.Equal(t, "x", (&Main{Stdout: file, Getenv: off}).style().faint("x"))
+	assert.Equal(t, "x", (&Main{Stdout: file, Getenv: off}).style().Faint("x"))
 
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	require.NoError(t, err)
 	defer terminal.Close()
-	assert.Equal(t, "\x1b[1mx\x1b[0m", (&Main{Stdout: terminal, Getenv: off}).style().strong("x"))
+	assert.Equal(t, "\x1b[1mx\x1b[0m", (&Main{Stdout: terminal, Getenv: off}).style().Strong("x"))
 	for _, variable := range []string{"NO_COLOR=1", "TERM=dumb"} {
 		name, value, _ := strings.Cut(variable, "=")
 		m := &Main{Stdout: terminal, Getenv: func(key string) string {
@@ -149,6 +149,6 @@ func TestStyle(t *testing.T) {
 			}
 			return ""
 		}}
-		assert.Equal(t, "x", m.style().strong("x"), variable)
+		assert.Equal(t, "x", m.style().Strong("x"), variable)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/demo"
+	"github.com/userspace-proxy/userspace-proxy/internal/layout"
 )
 
 // demoPage is what the demo prints: what is there, and commands to paste.
@@ -16,20 +17,20 @@ type demoPage struct {
 	services []demo.Service
 	dir      string
 	status   string // address of the status server
-	style    style
+	style    layout.Style
 }
 
 // String is the page. Commands, and nothing else, are indented by four.
 func (p demoPage) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n", p.style.strong("These Services are served, from backends in this process. Ctrl-C ends it."))
+	fmt.Fprintf(&b, "%s\n\n", p.style.Strong("These Services are served, from backends in this process. Ctrl-C ends it."))
 	b.WriteString(p.table())
 	if p.services[0].Addr.Addr() == p.services[1].Addr.Addr() {
 		b.WriteString("\n  This system has one loopback address, so the Services differ by their ports.\n")
 	}
-	fmt.Fprintf(&b, "\n%s\n", p.style.strong("Try this in another terminal:"))
+	fmt.Fprintf(&b, "\n%s\n", p.style.Strong("Try this in another terminal:"))
 	for _, t := range p.tries() {
-		fmt.Fprintf(&b, "\n  %s\n", p.style.faint("# "+t.about))
+		fmt.Fprintf(&b, "\n  %s\n", p.style.Faint("# "+t.about))
 		for _, command := range t.commands {
 			fmt.Fprintf(&b, "    %s\n", command)
 		}
@@ -95,26 +96,13 @@ func times(n int, command string) string {
 	return fmt.Sprintf("for i in $(seq %d); do %s; done", n, command)
 }
 
-// style is how text stands out on a terminal; elsewhere it does not.
-type style bool
-
 // style is for a terminal that shows colours to somebody who wants them
 // (no-color.org). A Windows console may not understand.
-func (m *Main) style() style {
+func (m *Main) style() layout.Style {
 	out, ok := m.Stdout.(*os.File)
 	if !ok || m.Getenv("NO_COLOR") != "" || m.Getenv("TERM") == "dumb" || runtime.GOOS == "windows" {
 		return false
 	}
 	info, err := out.Stat()
-	return style(err == nil && info.Mode()&os.ModeCharDevice != 0)
-}
-
-func (s style) strong(text string) string { return s.as("1", text) }
-func (s style) faint(text string) string  { return s.as("2", text) }
-
-func (s style) as(code, text string) string {
-	if !s {
-		return text
-	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
+	return layout.Style(err == nil && info.Mode()&os.ModeCharDevice != 0)
 }

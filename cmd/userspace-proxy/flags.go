@@ -24,10 +24,11 @@ const (
 	groupLog      = "Log"
 	groupOutput   = "Output"
 	groupDemo     = "Demo"
+	groupAsk      = "What to ask for"
 )
 
 func groups() []string {
-	return []string{groupSources, groupNode, groupRedirect, groupTCP, groupUDP, groupLife, groupStatus, groupLog, groupOutput, groupDemo}
+	return []string{groupAsk, groupSources, groupNode, groupRedirect, groupTCP, groupUDP, groupLife, groupStatus, groupLog, groupOutput, groupDemo}
 }
 
 // grouped adds flags under a heading.
@@ -119,6 +120,20 @@ func (o *options) addRedirectFlags(fs *pflag.FlagSet) {
 func addOutputFlags(fs *pflag.FlagSet, form *string) {
 	grouped(fs, groupOutput, func(fs *pflag.FlagSet) {
 		fs.StringVarP(form, "output", "o", "text", "print this `form`: text, json, or nft or iptables, those rules alone")
+	})
+}
+
+// addAddressFlag adds where a running proxy is asked.
+func addAddressFlag(fs *pflag.FlagSet, address *string) {
+	grouped(fs, groupAsk, func(fs *pflag.FlagSet) {
+		fs.StringVar(address, "address", "http://127.0.0.1:10249", "ask the proxy whose --metrics-bind-address is this `address`")
+	})
+}
+
+// addFormFlag adds the form of an answer.
+func addFormFlag(fs *pflag.FlagSet, form *string) {
+	grouped(fs, groupOutput, func(fs *pflag.FlagSet) {
+		fs.StringVarP(form, "output", "o", "text", "print this `form`: text or json")
 	})
 }
 

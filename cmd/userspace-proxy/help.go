@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/layout"
 )
 
 // help is what --help prints: what the command does, how it is called,
@@ -76,21 +78,7 @@ func writeFlag(b *strings.Builder, f *pflag.Flag) {
 		fmt.Fprintf(b, "  (default %s)", strings.Trim(f.DefValue, "[]"))
 	}
 	b.WriteString("\n")
-	for _, line := range wrap(about, 80-6) {
+	for _, line := range layout.Wrap(about, 80-6) {
 		fmt.Fprintf(b, "      %s\n", line)
 	}
-}
-
-// wrap breaks text into lines of a width.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && len(line)+1+len(word) > width {
-			lines = append(lines, line)
-			line = ""
-		}
-		line = strings.TrimPrefix(line+" "+word, " ")
-	}
-	return append(lines, line)
 }

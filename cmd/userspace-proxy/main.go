@@ -51,6 +51,11 @@ const (
 	exitDone   = 0
 	exitFailed = 1 // at run time
 	exitUsage  = 2 // wrong usage or configuration
+
+	// Of explain alone.
+	exitRefused   = 3
+	exitDropped   = 4
+	exitElsewhere = 5
 )
 
 // Run runs one command until it is done or ctx ends, and returns the exit
@@ -64,6 +69,10 @@ func (m *Main) Run(ctx context.Context, args []string) int {
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitDone
+	}
+	var code codeError
+	if errors.As(err, &code) {
+		return int(code)
 	}
 	fmt.Fprintln(m.Stderr, message(err))
 	var usage *usageError

@@ -86,12 +86,19 @@ func (m *Main) planOn(ctx context.Context, o *options, facts node.Facts) (*plan,
 	if err != nil {
 		return nil, err
 	}
+	r := o.plannedRedirection()
+	return newPlan(o, r, config.Resolve(snapshot, o.nodeConfig(facts, r))), nil
+}
+
+// plannedRedirection is how a run would lead clients, as far as that can be told
+// without trying.
+func (o *options) plannedRedirection() redirection {
 	r := redirection{way: o.way()}
 	if r.way != redirectNone {
 		r.listen = listenaddr.Default()
 		maps.Copy(r.listen, o.meant.listen)
 	}
-	return newPlan(o, r, config.Resolve(snapshot, o.nodeConfig(facts, r))), nil
+	return r
 }
 
 // load reads the files once and merges them as a run does.

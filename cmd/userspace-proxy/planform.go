@@ -91,6 +91,18 @@ func newPlan(o *options, r redirection, resolved config.Resolution) *plan {
 	return p
 }
 
+// listeners are where portals lead to.
+func (p *plan) listeners() map[hitPortal]string {
+	all := map[hitPortal]string{}
+	for _, port := range p.Ports {
+		protocol := service.Protocol(port.Name[strings.LastIndexByte(port.Name, '/')+1:])
+		for _, portal := range port.Portals {
+			all[hitPortal{portal.Addr, protocol}] = portal.Listener.String()
+		}
+	}
+	return all
+}
+
 func endpointsOf(port service.Port) []planEndpoint {
 	all := []planEndpoint{}
 	for _, e := range port.Endpoints {

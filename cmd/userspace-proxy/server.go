@@ -58,7 +58,7 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 	)
 	s.status, err = status.Listen(status.Config{
 		HealthAddress: o.healthzAddress, MetricsAddress: o.metricsAddress,
-		Health: s.health, Report: s.report, Metrics: registry, Names: []string{facts.Name}, Log: log, Profiling: o.profiling,
+		Health: s.health, Report: s.report, Explain: s.explain, Metrics: registry, Names: []string{facts.Name}, Log: log, Profiling: o.profiling,
 	})
 	if err != nil {
 		return nil, err

@@ -185,6 +185,30 @@ func TestBadUsage(t *testing.T) {
 			[]string{"plan", "-f", path, "-o", "nft", "--redirect=none"},
 			[]string{"--output: there are no rules with --redirect=none"},
 		},
+		"explain without an address": {
+			[]string{"explain", "tcp"},
+			[]string{"give a protocol and an address with a port, as in: userspace-proxy explain tcp 10.96.0.10:80", `see "userspace-proxy explain --help"`},
+		},
+		"explain a name": {
+			[]string{"explain", "tcp", "web:80"},
+			[]string{`"web:80" is not an IP address and a port like 10.96.0.10:80 or [fd00::10]:80; names are not looked up`},
+		},
+		"explain in another form": {
+			[]string{"explain", "tcp", "10.96.0.1:80", "-o", "yaml"},
+			[]string{`--output: must be text or json, got "yaml"`},
+		},
+		"explain with the flags of a run, and none": {
+			[]string{"explain", "tcp", "10.96.0.1:80", "--redirect=none"},
+			[]string{"--redirect says what a run would do, and a running proxy is asked: give --file too, or leave it out"},
+		},
+		"explain a proxy and a file": {
+			[]string{"explain", "tcp", "10.96.0.1:80", "--address=http://127.0.0.1:1", "-f", path},
+			[]string{"--address asks a running proxy, and --file does not: give one of them"},
+		},
+		"explain at no address": {
+			[]string{"explain", "tcp", "10.96.0.1:80", "--address=https://127.0.0.1"},
+			[]string{`--address: "https://127.0.0.1" is not an address like http://127.0.0.1:10249`},
+		},
 		"a demo that does not move": {
 			[]string{"demo", "--period=0s"},
 			[]string{"--period: must be above 0, got 0s"},
@@ -245,7 +269,7 @@ func TestUnderscoresAreDashes(t *testing.T) {
 // terminal.
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "run", "plan", "demo", "cleanup", "version"} {
+	for _, command := range []string{"", "run", "plan", "explain", "demo", "cleanup", "version"} {
 		code, stdout, stderr := run(t, "", append(strings.Fields(command), "--help")...)
 		assert.Zero(t, code)
 		assert.Empty(t, stderr)

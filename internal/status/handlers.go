@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/sirupsen/logrus"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/explain"
 )
 
 // healthOnly is what probes may ask, from other machines too, by whatever name
@@ -26,6 +28,7 @@ func everything(c Config) http.Handler {
 	c.addHealth(mux)
 	mux.HandleFunc("GET /{$}", c.index)
 	mux.HandleFunc("GET /statusz", c.statusz)
+	mux.HandleFunc("GET /explain", c.explain)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{
 		ErrorLog:      promLog{c.Log},
 		ErrorHandling: promhttp.ContinueOnError,
@@ -60,6 +63,16 @@ func (c Config) statusz(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, newRedactor().report(c.Report(lists)).whole())
 }
 
+// explain answers a question like ?protocol=tcp&to=10.96.0.10:80&from=192.0.2.1.
+func (c Config) explain(w http.ResponseWriter, r *http.Request) {
+	q, err := explain.ParseValues(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	writeJSON(w, http.StatusOK, newRedactor().answer(c.Explain(q)))
+}
+
 // writeJSON is indented: who asks by hand reads it, and who asks by program
 // does not mind.
 func writeJSON(w http.ResponseWriter, code int, v any) {
@@ -90,6 +103,7 @@ const index = `<!doctype html>
 <h1>userspace-proxy</h1>
 <ul>
 <li><a href="/statusz">/statusz</a> what is served, and what stands in the way
+<li><a href="/explain?protocol=tcp&amp;to=10.96.0.1:443">/explain?protocol=tcp&amp;to=10.96.0.1:443&amp;from=192.0.2.1</a> what becomes of a packet
 <li><a href="/metrics">/metrics</a> for Prometheus
 <li><a href="/healthz">/healthz</a>, <a href="/livez">/livez</a>, <a href="/readyz">/readyz</a> for probes
 `

@@ -1,6 +1,10 @@
 package status
 
-import "regexp"
+import (
+	"regexp"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/explain"
+)
 
 // redactor hides what may be secret in messages that come from elsewhere: a
 // client library puts the URL that it asked into its error, and a URL may hold
@@ -37,5 +41,19 @@ func (r redactor) report(of Report) Report {
 		problems[i] = p
 	}
 	of.Sources, of.Problems = sources, problems
+	return of
+}
+
+// answer hides it in an answer, whose lists become its own.
+func (r redactor) answer(of explain.Answer) explain.Answer {
+	steps, advice := make([]explain.Step, len(of.Steps)), make([]string, len(of.Advice))
+	for i, s := range of.Steps {
+		s.Text = r.text(s.Text)
+		steps[i] = s
+	}
+	for i, what := range of.Advice {
+		advice[i] = r.text(what)
+	}
+	of.Steps, of.Advice = steps, advice
 	return of
 }

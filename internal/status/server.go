@@ -15,6 +15,8 @@ import (
 	"github.com/hashicorp/go-multierror"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/explain"
 )
 
 // Config says what is told where.
@@ -24,6 +26,7 @@ type Config struct {
 
 	Health  func() Health      // called for each request, by several goroutines
 	Report  func(Lists) Report // the same
+	Explain func(explain.Question) explain.Answer
 	Metrics prometheus.Gatherer
 	Names   []string // of this node, in small letters, by which one may ask for more than health
 	Log     logrus.FieldLogger

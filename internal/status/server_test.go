@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/internal/explain"
 	"github.com/userspace-proxy/userspace-proxy/proxy"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
@@ -49,6 +50,9 @@ func complete(c Config) Config {
 	}
 	if c.Report == nil {
 		c.Report = func(Lists) Report { return Report{} }
+	}
+	if c.Explain == nil {
+		c.Explain = func(q explain.Question) explain.Answer { return explain.Answer{Summary: q.String()} }
 	}
 	if c.Metrics == nil {
 		c.Metrics = prometheus.NewRegistry()

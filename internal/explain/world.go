@@ -1,0 +1,63 @@
+package explain
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/loadbalancer"
+	"github.com/userspace-proxy/userspace-proxy/proxy"
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// World is what an answer is made of.
+type World struct {
+	Live     bool // it is a running proxy's
+	Now      time.Time
+	Redirect string // nftables, iptables or none
+	Node     config.Node
+	Ports    []service.Port // all that is to be served
+	Complete bool           // every source has said what there is
+	Problems []service.Problem
+
+	// Prospect is what a client's next connection to a portal would meet; false
+	// where no portal has that address.
+	Prospect func(service.Protocol, netip.AddrPort, netip.Addr) (proxy.Prospect, bool)
+	// Hits is how many connections and flows the portal's rule has led to its
+	// listener, and since when; false where nobody has counted.
+	Hits func(service.Protocol, netip.AddrPort) (uint64, bool)
+}
+
+// hasRules says whether packets are led by rules.
+func (w World) hasRules() bool { return !w.Node.NoRedirect }
+
+// isLocal says whether an address is this node's.
+func (w World) isLocal(a netip.Addr) bool {
+	return a.IsLoopback() || slices.Contains(w.Node.Local, a) || slices.Contains(w.Node.ListenAddrs, a)
+}
+
+// FromFile is a Prospect for what files say, before anybody has connected:
+// listener says where the listener of a portal would stand.
+func FromFile(ports []service.Port, listener func(service.Protocol, netip.AddrPort) string) func(service.Protocol, netip.AddrPort, netip.Addr) (proxy.Prospect, bool) {
+	return func(protocol service.Protocol, to netip.AddrPort, from netip.Addr) (proxy.Prospect, bool) {
+		for _, port := range ports {
+			for _, portal := range port.Portals {
+				if port.Protocol != protocol || portal.Addr != to {
+					continue
+				}
+				group := loadbalancer.NewGroup(time.Now)
+				group.Update(port.Endpoints, port.Affinity)
+				state := proxy.StateServing
+				if len(port.Endpoints) == 0 {
+					state = proxy.StateRefusing
+				}
+				return proxy.Prospect{
+					Port: port, Forecast: group.Forecast(from), Timings: proxy.DefaultTimings(),
+					Portal: proxy.PortalStatus{Kind: portal.Kind, Addr: to, Listener: listener(protocol, to), State: state},
+				}, true
+			}
+		}
+		return proxy.Prospect{}, false
+	}
+}
