@@ -9,14 +9,15 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
-// What `nft -j list table` prints, as far as it is read here.
+// What `nft -j list` prints, as far as it is read here.
 type (
 	listing struct {
 		Objects []listed `json:"nftables"`
 	}
 	listed struct {
-		Map  *listedMap  `json:"map"`
-		Rule *listedRule `json:"rule"`
+		Map   *listedMap   `json:"map"`
+		Rule  *listedRule  `json:"rule"`
+		Chain *listedChain `json:"chain"`
 	}
 	listedMap struct {
 		Name     string               `json:"name"`
@@ -35,6 +36,13 @@ type (
 		Expr  []struct {
 			Counter *listedCounter `json:"counter"`
 		} `json:"expr"`
+	}
+	listedChain struct {
+		Family string `json:"family"`
+		Table  string `json:"table"`
+		Name   string `json:"name"`
+		Hook   string `json:"hook"`
+		Policy string `json:"policy"`
 	}
 	listedCounter struct {
 		Packets uint64 `json:"packets"`

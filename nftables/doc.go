@@ -19,6 +19,7 @@
 //	prerouting, output            destination NAT by the maps
 //	deny_prerouting, deny_output  refusals, before any table's destination NAT
 //	input                         listeners answer only translated traffic
+//	arrived                       counts what came through every firewall
 //
 // Rendering builds everywhere. What changes the kernel is for Linux; elsewhere,
 // and with the build tag portable, it returns ErrUnsupported.

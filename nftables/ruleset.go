@@ -21,6 +21,7 @@ const (
 	preroutingChain     = "prerouting"
 	outputChain         = "output"
 	inputChain          = "input"
+	arrivedChain        = "arrived"
 )
 
 // loopback is the map beside a map that holds its loopback addresses.
@@ -64,6 +65,7 @@ func (c Config) table(f service.Family) table {
 	t := table{sets: c.sets(w), chains: chains()}
 	t.rules = append(t.rules, denyRules(w, c.Mark)...)
 	t.rules = append(t.rules, portalRules(w, c.Mark)...)
+	t.rules = append(t.rules, passageRules(w, c.Listen[f])...)
 	t.rules = append(t.rules, c.guardRules(w, c.Listen[f])...)
 	return t
 }
@@ -96,6 +98,8 @@ func chains() []chain {
 		{name: outputChain, kind: "nat", hook: "output", priority: -100},
 		// Before 0 (filter), where a host firewall has its own accepts.
 		{name: inputChain, kind: "filter", hook: "input", priority: -5},
+		// After every firewall: the security tables are at 50, and few are later.
+		{name: arrivedChain, kind: "filter", hook: "input", priority: 1000},
 	}
 }
 
@@ -147,6 +151,17 @@ func portalRules(w words, mark uint32) []rule {
 		skipOwnDials(outputChain, mark),
 		{outputChain, dnat(portalsMap), "portals to listeners, from this node"},
 		{outputChain, dnat(loopback(portalsMap)), "loopback portals are for this node alone"},
+	}
+}
+
+// passageRules count what portals have led here from outside, before and after
+// the firewalls of the node: see passage. The node's own traffic would pass many
+// that others' does not.
+func passageRules(w words, listen netip.Addr) []rule {
+	count := fmt.Sprintf(`%s %s iif != "lo" ct state new ct status dnat counter`, w.daddr, listen)
+	return []rule{
+		{inputChain, count, "came by a portal from outside"},
+		{arrivedChain, count, "and passed every firewall"},
 	}
 }
 

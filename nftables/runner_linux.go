@@ -21,10 +21,11 @@ type Runner struct {
 	tables func(context.Context) ([]foundTable, error) // what tables there are
 
 	mu      sync.Mutex
-	applied map[key]element           // what the kernel has; nil where that is not known
-	seen    map[service.Family]string // how nft prints our tables but for their elements, once looked at
-	syncs   int                       // how often something was written
-	clean   uint32                    // at this generation the kernel had what was applied; 0: not known
+	applied map[key]element            // what the kernel has; nil where that is not known
+	seen    map[service.Family]string  // how nft prints our tables but for their elements, once looked at
+	syncs   int                        // how often something was written
+	passed  map[service.Family]passage // what was counted when KeptOut was last called
+	clean   uint32                     // at this generation the kernel had what was applied; 0: not known
 }
 
 // New makes a Runner and changes nothing yet. It tells why the nft command
@@ -42,7 +43,7 @@ func New(c Config) (*Runner, error) {
 }
 
 func newRunner(c Config, nft knftables.Interface, tables func(context.Context) ([]foundTable, error)) *Runner {
-	return &Runner{config: c, nft: nft, tables: tables}
+	return &Runner{config: c, nft: nft, tables: tables, passed: make(map[service.Family]passage)}
 }
 
 // Sync makes the rules what the redirects ask for, in one transaction. Where

@@ -256,6 +256,9 @@ func (tr *tracer) matches(w *walk, table string, arg map[string]any) bool {
 		return float64(uint32(tr.value(w, and[0]).(float64))&uint32(and[1].(float64))) == right
 	}
 	value := tr.value(w, left)
+	if arg["op"] == "!=" {
+		return value != right
+	}
 	if r, ok := right.(map[string]any); ok {
 		if set, ok := r["set"].([]any); ok {
 			return slices.Contains(set, value)

@@ -29,6 +29,9 @@ func (*Runner) Forget() {}
 // Counts returns ErrUnsupported.
 func (*Runner) Counts(context.Context) (Counts, error) { return Counts{}, ErrUnsupported }
 
+// KeptOut returns ErrUnsupported.
+func (*Runner) KeptOut(context.Context) ([]service.Problem, error) { return nil, ErrUnsupported }
+
 // Probe returns ErrUnsupported.
 func Probe(context.Context, Config) (Report, error) { return Report{}, ErrUnsupported }
 

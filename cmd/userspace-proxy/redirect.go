@@ -25,6 +25,7 @@ type redirection struct {
 	rules  proxy.Rules                         // nil: listeners stand on the portals
 	watch  watcher                             // nil: rules are not watched
 	hits   func(context.Context) (hits, error) // nil: there are no rules
+	guards guarded                             // nil: the rules themselves see to it that nothing is kept out
 	mark   uint32
 }
 
@@ -32,6 +33,13 @@ type redirection struct {
 type watcher interface {
 	// Watch calls damaged when somebody else has changed the rules, until ctx ends.
 	Watch(ctx context.Context, damaged func(error)) error
+}
+
+// guarded are rules whose traffic a firewall may keep out: nftables.Runner.
+type guarded interface {
+	// KeptOut tells of traffic that a firewall keeps out, as a problem for each
+	// family, and reads what has been counted since it was last called.
+	KeptOut(ctx context.Context) ([]service.Problem, error)
 }
 
 // way is --redirect as far as it can be told without trying: auto counts as the
@@ -106,8 +114,9 @@ func (o *options) chooseRedirect(ctx context.Context, facts node.Facts, log logr
 	}
 	log.Infof("redirect: %s (--redirect=%s; %s %s%s), listeners on %s", kind.name, o.redirect, here.version, works, others, inOrder(listen))
 	watch, _ := rules.(watcher)
+	guards, _ := rules.(guarded)
 	return redirection{
-		way: kind.name, listen: listen, mark: o.meant.mark, watch: watch, hits: hitsOf(rules),
+		way: kind.name, listen: listen, mark: o.meant.mark, watch: watch, hits: hitsOf(rules), guards: guards,
 		rules: &nodeRules{rules: rules, own: made.Listen, others: o.kindsBut(kind.name), log: log},
 	}, nil
 }

@@ -35,6 +35,7 @@ type server struct {
 	services   *config.ServiceConfig
 	translator *translator
 	proxier    *proxy.Proxier
+	firewall   *firewall
 	status     *status.Server
 }
 
@@ -95,6 +96,7 @@ func (s *server) wire(sources []config.Source, metrics prometheus.Registerer) er
 	for _, source := range sources {
 		s.services.Add(source)
 	}
+	s.firewall = &firewall{rules: s.redirect.guards, period: s.options.syncPeriod, log: s.log}
 	s.translator = newTranslator(s)
 	s.services.Register(config.ServiceKind|config.EndpointsKind, s.translator)
 	return nil

@@ -19,7 +19,8 @@ import (
 // the log what is served and what stands in the way, whenever that changes.
 type translator struct {
 	node    func() (config.Node, error)
-	current func() config.Snapshot // newest, with what sources say about themselves
+	current func() config.Snapshot   // newest, with what sources say about themselves
+	keptOut func() []service.Problem // by a firewall
 	proxier *proxy.Proxier
 	period  time.Duration // after which the node's addresses are looked at again
 	way     string
@@ -37,7 +38,7 @@ type translator struct {
 
 func newTranslator(s *server) *translator {
 	return &translator{
-		node: s.node, current: s.services.Snapshot, proxier: s.proxier,
+		node: s.node, current: s.services.Snapshot, proxier: s.proxier, keptOut: s.firewall.problems,
 		period: s.options.syncPeriod, way: s.redirect.way, log: s.log,
 		acted: make(chan struct{}, 1), synced: make(chan struct{}),
 	}
@@ -107,11 +108,11 @@ func (t *translator) isDone() bool {
 	return !t.proxier.Progress().Pending && !t.updated.IsZero()
 }
 
-// problems are those of sources and of Services. The Proxier has its own, and
+// problems are those of sources, of Services and of this node's firewall. The Proxier has its own, and
 // logs them itself.
 func (t *translator) problems() []service.Problem {
 	resolution, _ := t.told()
-	return sorted(t.current().Problems, resolution.Problems)
+	return sorted(t.current().Problems, resolution.Problems, t.keptOut())
 }
 
 // sorted are problems put together, each once.
