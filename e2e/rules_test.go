@@ -237,25 +237,3 @@ func requireAnswersEverywhere(t *testing.T, bed *nettest.Bed, want ...string) {
 		}
 	}
 }
-
-// TestCase46_ListenersAnswerOnlyTranslatedTraffic: whoever talks to the
-// proxy's own ports, not to a Service, is refused.
-func TestCase46_ListenersAnswerOnlyTranslatedTraffic(t *testing.T) {
-	t.Parallel()
-	eachRules(t, func(t *testing.T, bed *nettest.Bed, lead way) {
-		tcp := serveNamed(t, bed.Back, "tcp", 8080, "a")
-		p := lead.start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp})))
-		requireAnswers(t, bed.Client, target{"tcp", "10.96.0.10:80"}, "a")
-		body, err := p.node.Get(t.Context(), statusURL)
-		require.NoError(t, err)
-		found := regexp.MustCompile(`169\.254\.77\.1:\d+`).FindString(body)
-		require.NotEmpty(t, found, "no listener in\n%s", body)
-
-		// The client is told how to get there, as a neighbour that means harm would.
-		bed.Client.Output(t, "ip", "route", "add", "169.254.77.1", "via", "10.10.1.1")
-		for _, from := range []*nettest.Host{bed.Client, bed.Pod, bed.Node} {
-			_, err := answers(t, from, "tcp", found, 1)
-			assert.Error(t, err, "%s reads the banner behind %s", from.Name, found)
-		}
-	})
-}
