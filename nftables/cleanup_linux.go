@@ -6,17 +6,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"sigs.k8s.io/knftables"
+	"strings"
 )
 
 // Cleanup removes the tables that any version of this package may have made,
 // in one transaction, and nothing else. Where there are none, or the kernel has
-// no nf_tables, it does nothing.
+// no nf_tables, it does nothing. It ends within the default timeout, whatever
+// nft does.
 //
 // Without an nft command it returns ErrNoNFT: rules in the kernel outlive the
 // command that made them, and nobody can tell whether there are some.
 func Cleanup(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, Config{}.Defaults().Timeout)
+	defer cancel()
 	tables, err := listTables(ctx)
 	if errors.Is(err, ErrNoTables) {
 		return nil
@@ -24,23 +26,18 @@ func Cleanup(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("removing nftables rules: %w", err)
 	}
-	tool, err := knftables.New("", "")
-	if err != nil {
-		return fmt.Errorf("removing nftables rules: %w", explainFirst(err))
-	}
-	tx := tool.NewTransaction()
+	var script strings.Builder
 	for _, t := range tables {
 		if ours(t.name) {
 			// Added first, so that one that goes meanwhile is no error.
-			tx.Add(&knftables.Table{Family: t.family, Name: t.name})
-			tx.Delete(&knftables.Table{Family: t.family, Name: t.name})
+			fmt.Fprintf(&script, "add table %s %s; delete table %[1]s %[2]s;", t.family, t.name)
 		}
 	}
-	if tx.NumOperations() == 0 {
+	if script.Len() == 0 {
 		return nil
 	}
-	if err := tool.Run(ctx, tx); err != nil {
-		return fmt.Errorf("removing nftables rules: %w", explainWithin(ctx, err))
+	if _, err := nft(ctx, script.String()); err != nil {
+		return fmt.Errorf("removing nftables rules: %w", err)
 	}
 	return nil
 }

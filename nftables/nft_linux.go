@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
+	"time"
 
 	"sigs.k8s.io/knftables"
 )
@@ -45,6 +46,7 @@ func nft(ctx context.Context, args ...string) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, "nft", args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.WaitDelay = time.Second // for what it may have started, and left with its output
 	if err := cmd.Run(); err != nil {
 		if stderr.Len() > 0 {
 			err = fmt.Errorf("%w: %s", err, stderr.String())

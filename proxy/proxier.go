@@ -45,6 +45,8 @@ type syncStatus struct {
 	err      error
 	at       time.Time // when listeners and rules were last as desired
 	update   uint64    // that they were as of
+	damaged  bool      // somebody has changed the rules since
+	restored int       // times that rules are in force again that somebody had changed
 }
 
 // New makes a Proxier of a configuration, of which defaults are filled in. It has
@@ -100,15 +102,26 @@ func (p *Proxier) Update(ports []service.Port, complete bool) {
 	p.wake()
 }
 
-// Restore has Rules synced soon, since somebody has changed what they made. It
-// returns at once.
-func (p *Proxier) Restore() {
-	p.shared.metrics.Restored.Inc()
+// Restore has Rules synced soon, since somebody has changed what they made or,
+// where isKnown is false, may have. It returns at once.
+func (p *Proxier) Restore(isKnown bool) {
+	p.tracked.damaged()
 	p.mu.Lock()
+	p.status.damaged = p.status.damaged || isKnown
 	p.ask()
 	p.mu.Unlock()
-	p.tracked.damaged()
 	p.wake()
+}
+
+// restored counts that rules are in force again that had been changed.
+func (p *Proxier) restored() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.status.damaged {
+		p.status.damaged = false
+		p.status.restored++
+		p.shared.metrics.Restored.Inc()
+	}
 }
 
 // ask notes that something is to be done. Its caller holds mu.
@@ -293,6 +306,7 @@ func (p *Proxier) redirect(ctx context.Context, desired map[service.Key]service.
 	if !service.Applied(err) {
 		return nil, err
 	}
+	p.restored()
 	clean, trackErr := p.tracked.follow(redirects, p.served(desired), p.numbers.hasResting)
 	for _, place := range clean {
 		p.numbers.wake(place)

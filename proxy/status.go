@@ -18,6 +18,7 @@ type Status struct {
 	Synced      time.Time         `json:"synced"`  // when listeners and rules were last as desired
 	Pending     bool              `json:"pending"` // an Update has come that is not in force yet
 	Error       string            `json:"error,omitempty"`
+	Restored    int               `json:"rulesRestored"` // times that rules came back that somebody else had changed
 	Descriptors BudgetStatus      `json:"descriptors"`
 	Ports       []PortStatus      `json:"ports"`
 	Problems    []service.Problem `json:"-"` // shown with everybody else's
@@ -102,7 +103,7 @@ func (p *Proxier) overview() (Status, []*servicePort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	st := Status{
-		Rules: "none", Synced: p.status.at, Pending: p.status.update != p.update, Descriptors: p.shared.budget.status(),
+		Rules: "none", Synced: p.status.at, Pending: p.status.update != p.update, Descriptors: p.shared.budget.status(), Restored: p.status.restored,
 		Problems: slices.Clone(p.status.problems),
 	}
 	if p.config.Rules != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -17,6 +18,8 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/internal/conntrack"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
+	"github.com/userspace-proxy/userspace-proxy/iptables"
+	"github.com/userspace-proxy/userspace-proxy/nftables"
 	"github.com/userspace-proxy/userspace-proxy/proxy"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
@@ -109,8 +112,13 @@ func (s *server) watchRules(ctx context.Context) error {
 		return nil
 	}
 	return s.redirect.watch.Watch(ctx, func(err error) {
-		s.log.WithError(err).Warn("rules are being restored")
-		s.proxier.Restore()
+		changed := errors.Is(err, nftables.ErrDamaged) || errors.Is(err, iptables.ErrDamaged)
+		if changed {
+			s.log.WithError(err).Warn("rules are being restored")
+		} else {
+			s.log.WithError(err).Warn("rules cannot be checked, making them anew; until then those stand that are there")
+		}
+		s.proxier.Restore(changed)
 	})
 }
 

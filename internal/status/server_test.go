@@ -196,6 +196,7 @@ func TestServer_statusz(t *testing.T) {
   "rules": "none",
   "synced": "2026-01-02T03:04:05Z",
   "pending": false,
+  "rulesRestored": 0,
   "descriptors": {
     "total": 0,
     "listeners": 0,
