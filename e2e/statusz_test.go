@@ -22,8 +22,8 @@ type statusz struct {
 	Ports []struct {
 		Name    string
 		Portals []struct {
-			Addr, State string
-			Hits        int
+			Addr, State, Listener string
+			Hits                  int
 		}
 		Endpoints []struct {
 			Addr, Why          string

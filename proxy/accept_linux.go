@@ -143,7 +143,7 @@ func (a *acceptor) accept(waits bool) bool {
 	}
 	fd, client, err := acceptFD(a.sock.fd)
 	if err == 0 {
-		if why := s.limits.admit(client.Addr(), a.open); why != "" {
+		if why := a.refuses(client); why != "" {
 			resetOnClose(fd)
 			_ = unix.Close(fd)
 			s.budget.give(2)
@@ -168,6 +168,14 @@ func (a *acceptor) accept(waits bool) bool {
 	}
 	a.pause(reason(err), "cannot accept connections ("+err.Error()+"): new connections wait")
 	return false
+}
+
+// refuses says why a client is to be reset; else it is admitted.
+func (a *acceptor) refuses(client netip.AddrPort) string {
+	if a.engine.shared.isOwn(client) {
+		return refusedOwnDial
+	}
+	return a.engine.shared.limits.admit(client.Addr(), a.open)
 }
 
 // pause leaves connections in the kernel's queue for a moment.

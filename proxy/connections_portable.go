@@ -56,7 +56,7 @@ type tcpEngine struct {
 
 func newTCPEngine(s *shared) (*tcpEngine, error) {
 	c := &tcpEngine{shared: s, all: make(map[*connection]struct{})}
-	c.dialer = &dialer{tcpTimeouts: s.timeouts, metrics: s.metrics}
+	c.dialer = &dialer{tcpTimeouts: s.timeouts, metrics: s.metrics, own: s.own, under: &dialsUnderWay{own: s.own, begun: make(map[uint64]struct{})}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c, nil
 }

@@ -108,7 +108,7 @@ func (d *dialing) settle() {
 // start connects, without waiting.
 func (a *attempt) start() error {
 	s := a.dialing.session
-	fd, err := beginConnect(a.endpoint, s.loop.engine.shared.mark)
+	fd, err := s.loop.connect(s.listener, a.endpoint)
 	if err != nil {
 		return err
 	}
@@ -124,6 +124,9 @@ func (a *attempt) start() error {
 func (a *attempt) ready(events uint32) {
 	d, l := a.dialing, a.dialing.session.loop
 	err := a.outcome(events)
+	if local, ok := l.own[a.fd]; ok && l.engine.shared.own.cameBack(local) {
+		err = errOwnDial
+	}
 	if err == nil && events&unix.EPOLLOUT == 0 {
 		return
 	}
@@ -195,6 +198,44 @@ func (d *dialing) close() {
 	}
 	d.pending = d.pending[:0]
 	d.settle()
+}
+
+// connect begins to connect to an endpoint of a listener's. Where that is on
+// this host, the connection is remembered, so as to be known if it comes back.
+func (l *loop) connect(from *tcpListener, to netip.AddrPort) (int, error) {
+	own, mark := l.engine.shared.own, l.engine.shared.mark
+	if !own.isHere(to.Addr()) {
+		return beginConnect(to, mark)
+	}
+	// Another loop may accept it before this call has returned, and must not ask
+	// whose it is before that is known.
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	own.known.Add(1)
+	fd, err := beginConnect(to, mark)
+	if err != nil {
+		own.known.Add(-1)
+		return -1, err
+	}
+	local := localOf(fd)
+	own.dials[local] = &ownDial{foundLoop: foundLoop{from.key, to}, group: from.group}
+	l.own[fd] = local
+	return fd, nil
+}
+
+// localOf is a socket's own address.
+func localOf(fd int) netip.AddrPort {
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	switch name := name.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(name.Addr), uint16(name.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(withZone(netip.AddrFrom16(name.Addr).Unmap(), name.ZoneId), uint16(name.Port))
+	}
+	return netip.AddrPort{}
 }
 
 // beginConnect begins to connect a socket of its own.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-multierror"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
 var errNoEndpoint = errors.New("no endpoint")
@@ -20,6 +22,8 @@ var errNoEndpoint = errors.New("no endpoint")
 type dialer struct {
 	tcpTimeouts
 	metrics *Metrics
+	own     *ownDials
+	under   *dialsUnderWay
 }
 
 // attempt is the outcome of one dial.
@@ -33,7 +37,7 @@ type attempt struct {
 // that refuses is passed over at once; beside one that does not answer within
 // the fallback delay another is tried, and the first to connect wins. The
 // balancer hears of every endpoint that failed or was outrun.
-func (d *dialer) connect(ctx context.Context, b balancer, client netip.Addr) (*net.TCPConn, netip.AddrPort, error) {
+func (d *dialer) connect(ctx context.Context, key service.Key, b balancer, client netip.Addr) (*net.TCPConn, netip.AddrPort, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.dial)
 	results := make(chan attempt)
 	var tried, pending []netip.AddrPort // both in the order of their start
@@ -47,14 +51,14 @@ func (d *dialer) connect(ctx context.Context, b balancer, client netip.Addr) (*n
 		}
 		tried = append(tried, endpoint)
 		pending = append(pending, endpoint)
-		go d.attempt(ctx, endpoint, results)
+		go d.attempt(ctx, ownDial{foundLoop: foundLoop{key, endpoint}, group: b}, results)
 		return true
 	}
 	defer func() { // attempts that were outrun end with their context
 		cancel()
 		for range pending {
 			if late := <-results; late.conn != nil {
-				_ = late.conn.Close()
+				d.close(late.conn)
 			}
 		}
 	}()
@@ -74,6 +78,10 @@ func (d *dialer) connect(ctx context.Context, b balancer, client netip.Addr) (*n
 		case a := <-results:
 			at := slices.Index(pending, a.endpoint)
 			pending = slices.Delete(pending, at, at+1)
+			if a.err == nil && d.own.cameBack(tcpAddr(a.conn.LocalAddr())) {
+				d.close(a.conn)
+				a.err = errOwnDial
+			}
 			if a.err == nil {
 				for _, outrun := range pending[:at] {
 					b.Failed(outrun)
@@ -94,15 +102,31 @@ func (d *dialer) connect(ctx context.Context, b balancer, client netip.Addr) (*n
 	return nil, netip.AddrPort{}, errs.ErrorOrNil()
 }
 
-func (d *dialer) attempt(ctx context.Context, endpoint netip.AddrPort, results chan<- attempt) {
+// close is for a connection that connect has made.
+func (d *dialer) close(conn *net.TCPConn) {
+	local := tcpAddr(conn.LocalAddr())
+	_ = conn.Close()
+	d.own.remove(local) // now that it can come back no more
+}
+
+func (d *dialer) attempt(ctx context.Context, to ownDial, results chan<- attempt) {
+	endpoint := to.endpoint
 	nd := net.Dialer{
 		KeepAlive:       -1, // as keepAliveConfig says, no default
 		KeepAliveConfig: keepAliveConfig(d.keepAlive),
 	}
-	conn, err := nd.DialContext(ctx, "tcp", endpoint.String())
-	a := attempt{endpoint: endpoint, err: err}
-	if err == nil {
-		a.conn = conn.(*net.TCPConn)
+	connect := func() (*net.TCPConn, error) {
+		conn, err := nd.DialContext(ctx, "tcp", endpoint.String())
+		if err != nil {
+			return nil, err
+		}
+		return conn.(*net.TCPConn), nil
+	}
+	a := attempt{endpoint: endpoint}
+	if d.own.isHere(endpoint.Addr()) {
+		a.conn, a.err = d.under.dial(to, connect)
+	} else {
+		a.conn, a.err = connect()
 	}
 	results <- a
 }

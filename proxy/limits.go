@@ -170,6 +170,15 @@ func (l *limits) forget(served map[service.Key]*servicePort) {
 	}
 }
 
+// isOwn says whether a client that has come in is a dial of the proxy's own.
+func (s *shared) isOwn(client netip.AddrPort) bool {
+	is, first := s.own.turnsBack(client)
+	if first {
+		s.loopMet()
+	}
+	return is
+}
+
 // turnAway tells of a client that is reset at accept: each time in a metric,
 // and once in a while in the log.
 func (s *shared) turnAway(why string, key service.Key, client netip.AddrPort) {
@@ -188,6 +197,8 @@ func whyTurnedAway(why string) string {
 	switch why {
 	case refusedLimit:
 		return "as many connections as --max-connections allows are open: new ones are reset until others end"
+	case refusedOwnDial:
+		return "a connection of the proxy's own has come back to it: it is reset, see the problems"
 	case refusedServiceLimit:
 		return "a Service has as many connections as its annotation userspace-proxy/max-connections allows: new ones are reset until others end"
 	}

@@ -135,5 +135,5 @@ userspace_proxy_descriptors_used{use="flows"} 1
 userspace_proxy_descriptors_used{use="listeners"} 2
 `), names+"budget", names+"used"))
 	require.NoError(t, conn.Close())
-	assert.Equal(t, 5, testutil.CollectAndCount(metrics.Refused), "every reason is there from the start")
+	assert.Equal(t, 6, testutil.CollectAndCount(metrics.Refused), "every reason is there from the start")
 }

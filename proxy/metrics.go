@@ -79,7 +79,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		m.ended[why] = m.Connections.WithLabelValues(why)
 	}
 	m.refused = make(map[string]prometheus.Counter)
-	for _, why := range []string{refusedNoEndpoint, refusedDialFailed, refusedLimit, refusedClientLimit, refusedServiceLimit} {
+	for _, why := range []string{refusedNoEndpoint, refusedDialFailed, refusedLimit, refusedClientLimit, refusedServiceLimit, refusedOwnDial} {
 		m.refused[why] = m.Refused.WithLabelValues(why)
 	}
 	m.up, m.down = m.Bytes.WithLabelValues("up"), m.Bytes.WithLabelValues("down")

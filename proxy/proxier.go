@@ -63,7 +63,7 @@ func New(c Config) (*Proxier, error) {
 	c.Metrics.descriptors.Store(budget)
 	common := &shared{
 		log: c.Log, warn: warn, metrics: c.Metrics, budget: budget, mark: c.Mark,
-		limits: newLimits(c.MaxConnections, c.MaxPerClient),
+		limits: newLimits(c.MaxConnections, c.MaxPerClient), own: newOwnDials(),
 		timeouts: tcpTimeouts{
 			dial: c.DialTimeout, fallback: c.FallbackDelay, halfClose: c.HalfCloseTimeout,
 			idle: c.IdleTimeout, keepAlive: c.KeepAlive,
@@ -86,6 +86,7 @@ func New(c Config) (*Proxier, error) {
 		ports:   make(map[service.Key]*servicePort),
 		claims:  newClaims(),
 	}
+	common.loopMet = p.wake
 	p.running, p.stopped = context.WithCancel(context.Background())
 	return p, nil
 }
@@ -249,6 +250,8 @@ func (p *Proxier) open(desired map[service.Key]service.Port) ([]service.Problem,
 	if problem != nil {
 		problems = append(problems, *problem)
 	}
+	p.shared.own.look()
+	problems = append(problems, p.shared.own.problems(desired)...)
 	for _, key := range sortedKeys(desired) {
 		s := p.port(key)
 		found, err := s.update(p, desired[key])

@@ -18,6 +18,8 @@ type shared struct {
 	metrics  *Metrics
 	budget   *budget
 	limits   *limits
+	own      *ownDials
+	loopMet  func() // an own dial has come back for the first time; it returns at once
 	tcp      *tcpEngine
 	timeouts tcpTimeouts
 	mark     uint32 // put on own dials; 0: none
@@ -57,6 +59,7 @@ const (
 	refusedLimit        = "max_connections"
 	refusedClientLimit  = "max_connections_per_client"
 	refusedServiceLimit = "max_connections_of_service"
+	refusedOwnDial      = "own_dial"
 )
 
 // maxAttempts bounds how many endpoints one client's connection may try: a

@@ -99,7 +99,7 @@ func (l *tcpListener) acceptLoop(ctx context.Context) {
 		switch {
 		case err == nil:
 			pause = first
-			client := clientOf(conn)
+			client := clientOf(conn) // whether it is a dial of the proxy's own is for handle to find out
 			if why := l.shared.limits.admit(client.Addr(), l.open); why != "" {
 				(&peer{conn: conn}).reset()
 				l.shared.turnAway(why, l.key, client)
@@ -127,9 +127,11 @@ func (l *tcpListener) acceptLoop(ctx context.Context) {
 }
 
 // clientOf is who has connected.
-func clientOf(conn *net.TCPConn) netip.AddrPort {
-	client := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
-	return netip.AddrPortFrom(client.Addr().Unmap(), client.Port())
+func clientOf(conn *net.TCPConn) netip.AddrPort { return tcpAddr(conn.RemoteAddr()) }
+
+func tcpAddr(a net.Addr) netip.AddrPort {
+	at := a.(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
 // takeBudget takes the two descriptors of a proxied connection from the budget and
@@ -168,12 +170,18 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 	client := clientOf(conn)
 	defer s.limits.release(client.Addr(), l.open)
 	defer s.budget.give(2)
+	s.tcp.dialer.under.settle(client.Addr())
+	if s.isOwn(client) {
+		(&peer{conn: conn}).reset()
+		s.turnAway(refusedOwnDial, l.key, client)
+		return
+	}
 	_ = conn.SetKeepAliveConfig(keepAliveConfig(s.timeouts.keepAlive))
 	c := &connection{key: l.key, client: client, since: time.Now()}
 	s.tcp.add(c)
 	defer s.tcp.remove(c)
 
-	endpointConn, endpoint, err := s.tcp.dialer.connect(s.tcp.ctx, l.group, client.Addr())
+	endpointConn, endpoint, err := s.tcp.dialer.connect(s.tcp.ctx, l.key, l.group, client.Addr())
 	if err != nil {
 		(&peer{conn: conn}).reset()
 		why := refusedNoEndpoint
@@ -188,6 +196,7 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 	r := newRelay(conn, endpointConn, s.timeouts.halfClose, s.timeouts.idle)
 	s.tcp.connected(c, endpoint, r)
 	s.metrics.Active.Inc()
+	defer s.own.remove(tcpAddr(endpointConn.LocalAddr()))
 	ended := r.run()
 	s.metrics.connectionEnded(ended, r.up.bytes.Load(), r.down.bytes.Load())
 	s.log.WithFields(logrus.Fields{"service": l.key, "client": client, "endpoint": endpoint, "ended": ended}).Debug("connection ended")

@@ -1,0 +1,150 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// ownDials knows the proxy's own connections to addresses of this host, so that
+// one that comes in again is turned away: it would be carried to where it was
+// sent before, and so on until descriptors have run out. config.Resolve refuses
+// endpoints at which the proxy itself is; what is left is somebody else's rule
+// that leads another address of the host to it.
+//
+// A dial that leaves the host is none of these: it costs one look at a table,
+// and so does a client from elsewhere. What comes back through another machine,
+// or a program that connects anew, cannot be told from any client, and is
+// bounded by the limits alone.
+type ownDials struct {
+	here  atomic.Pointer[map[netip.Addr]bool] // addresses of this host, but for loopback
+	known atomic.Int64                        // how many dials there are, those that are being added too
+
+	mu    sync.Mutex
+	dials map[netip.AddrPort]*ownDial // by their local end
+	loops map[foundLoop]time.Time     // when last met
+}
+
+// ownDial is a connection to an endpoint on this host.
+type ownDial struct {
+	foundLoop
+	group    balancer
+	cameBack bool // it has come in at one of the proxy's listeners
+}
+
+// foundLoop is an endpoint of a service port that leads back to the proxy.
+type foundLoop struct {
+	key      service.Key
+	endpoint netip.AddrPort
+}
+
+// mostLoops bounds how many are reported.
+const mostLoops = 100
+
+var errOwnDial = errors.New("it leads back to the proxy")
+
+func newOwnDials() *ownDials {
+	o := &ownDials{dials: make(map[netip.AddrPort]*ownDial), loops: make(map[foundLoop]time.Time)}
+	o.here.Store(&map[netip.Addr]bool{})
+	return o
+}
+
+// look learns which addresses the host has now.
+func (o *ownDials) look() {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return // those known before are the best there is
+	}
+	here := make(map[netip.Addr]bool, len(addrs))
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok {
+			if addr, ok := netip.AddrFromSlice(n.IP); ok {
+				here[addr.Unmap()] = true
+			}
+		}
+	}
+	o.here.Store(&here)
+}
+
+// isHere says whether an address is this host's.
+func (o *ownDials) isHere(a netip.Addr) bool {
+	return a.IsLoopback() || (*o.here.Load())[a.WithZone("")]
+}
+
+// remove is for a dial that is closed.
+func (o *ownDials) remove(local netip.AddrPort) {
+	if o.known.Load() == 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.dials[local] != nil {
+		delete(o.dials, local)
+		o.known.Add(-1)
+	}
+}
+
+// cameBack says whether a dial has.
+func (o *ownDials) cameBack(local netip.AddrPort) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	d := o.dials[local]
+	return d != nil && d.cameBack
+}
+
+// turnsBack says whether a client is a dial of the proxy's own, and notes that
+// it came back: it is to be turned away, and its endpoint to rest.
+func (o *ownDials) turnsBack(client netip.AddrPort) (is, first bool) {
+	if o.known.Load() == 0 || !o.isHere(client.Addr()) {
+		return false, false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	d := o.dials[client]
+	if d == nil {
+		return false, false
+	}
+	d.cameBack = true
+	d.group.Failed(d.endpoint)
+	_, seen := o.loops[d.foundLoop]
+	if !seen && len(o.loops) >= mostLoops {
+		return true, false
+	}
+	o.loops[d.foundLoop] = time.Now()
+	return true, !seen
+}
+
+// problems are the loops that were met, as long as they may be there.
+func (o *ownDials) problems(served map[service.Key]service.Port) (problems []service.Problem) {
+	const remembered = 10 * time.Minute
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for l, met := range o.loops {
+		if time.Since(met) > remembered || !hasEndpoint(served[l.key], l.endpoint) {
+			delete(o.loops, l)
+			continue
+		}
+		problems = append(problems, service.Problem{
+			Object: "Service " + l.key.Namespace + "/" + l.key.Name,
+			Reason: "EndpointLoop",
+			Detail: fmt.Sprintf("endpoint %v of %s port %q leads back to the proxy: it is turned away there", l.endpoint, l.key.Protocol, l.key.Port),
+			Advice: "a rule on this node leads that address to a Service: list the endpoints behind it instead",
+		})
+	}
+	return problems
+}
+
+func hasEndpoint(p service.Port, addr netip.AddrPort) bool {
+	for _, e := range p.Endpoints {
+		if e.Addr == addr {
+			return true
+		}
+	}
+	return false
+}
