@@ -45,6 +45,7 @@ func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, open *
 
 func (l *tcpListener) addr() netip.AddrPort { return l.sock.addr }
 func (l *tcpListener) isServing() bool      { return l.serving }
+func (l *tcpListener) isBroken() bool       { return l.serving && !l.sock.listens() }
 
 func (l *tcpListener) serve() error {
 	if l.serving {
@@ -165,6 +166,8 @@ func (a *acceptor) accept(waits bool) bool {
 		return false
 	case unix.ECONNABORTED, unix.EINTR, unix.EPERM, unix.EPROTO: // this client's, others may wait
 		return true
+	case unix.EINVAL: // somebody has closed it
+		s.wake()
 	}
 	a.pause(reason(err), "cannot accept connections ("+err.Error()+"): new connections wait")
 	return false

@@ -497,3 +497,47 @@ func TestDialsBesideTheFirstAreCounted(t *testing.T) {
 	f.drained()
 	require.NoError(t, conn.Close())
 }
+
+// Somebody closes listening sockets (ss -K): each is noticed as soon as a loop
+// is told, and another takes its place, at the same address without rules.
+func TestClosedListenersAreMended(t *testing.T) {
+	t.Parallel()
+	for _, rules := range []bool{false, true} {
+		t.Run(fmt.Sprint("rules ", rules), func(t *testing.T) {
+			t.Parallel()
+			c, out := logged(Config{SyncPeriod: time.Hour, Linger: time.Millisecond})
+			f, r := start(t, c), &recorder{}
+			if rules {
+				f = redirected(t, r, c)
+			}
+			f.serve(named(t, "a"))
+			for range 3 {
+				before := f.Status()
+				f.mu.Lock()
+				for _, l := range f.ports[f.port().Key].listeners {
+					require.NoError(t, unix.Shutdown(l.(*tcpListener).sock.fd, unix.SHUT_RD)) // what it comes to
+				}
+				f.mu.Unlock()
+				require.Eventually(t, func() bool {
+					to := f.portal
+					if redirects, _ := r.state(); rules {
+						to = redirects[0].Listener
+					}
+					conn, err := net.Dial("tcp", to.String())
+					if err != nil {
+						return false
+					}
+					defer conn.Close()
+					line := make([]byte, 2)
+					_, err = io.ReadFull(conn, line)
+					return err == nil && string(line) == "a\n"
+				}, patience, time.Millisecond)
+				require.Eventually(t, func() bool { return f.Status().Descriptors.Listeners == before.Descriptors.Listeners }, patience, time.Millisecond)
+				f.drained()
+			}
+			f.stop()
+			<-f.done
+			assert.Equal(t, 3, strings.Count(out.String(), "was closed by somebody else"), out)
+		})
+	}
+}

@@ -174,7 +174,7 @@ func (l *limits) forget(served map[service.Key]*servicePort) {
 func (s *shared) isOwn(client netip.AddrPort) bool {
 	is, first := s.own.turnsBack(client)
 	if first {
-		s.loopMet()
+		s.wake()
 	}
 	return is
 }

@@ -19,6 +19,9 @@ type listener interface {
 	serve() error
 	hold() error
 	isServing() bool
+	// isBroken says whether it serves and its socket does not listen any more:
+	// whoever may close other programs' sockets (ss -K) has done so.
+	isBroken() bool
 	// endpointsChanged ends what must not outlive its endpoint.
 	endpointsChanged(keep func(netip.AddrPort) bool)
 	// countFlows adds the UDP flows to each endpoint; at any time, by anyone.

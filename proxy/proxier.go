@@ -86,7 +86,7 @@ func New(c Config) (*Proxier, error) {
 		ports:   make(map[service.Key]*servicePort),
 		claims:  newClaims(),
 	}
-	common.loopMet = p.wake
+	common.wake = p.wake
 	p.running, p.stopped = context.WithCancel(context.Background())
 	return p, nil
 }

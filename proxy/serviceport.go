@@ -45,6 +45,12 @@ func (s *servicePort) update(p *Proxier, spec service.Port) ([]service.Problem, 
 
 	var problems []service.Problem
 	s.unopened = nil
+	for at, l := range s.listeners {
+		if l.isBroken() {
+			p.config.Log.Warnf("the socket of %v at %v was closed by somebody else: opening another", s.key, l.addr())
+			s.closeAt(p, at)
+		}
+	}
 	for at, portal := range s.places(p) {
 		if s.listeners[at] != nil {
 			continue

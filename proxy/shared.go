@@ -19,7 +19,7 @@ type shared struct {
 	budget   *budget
 	limits   *limits
 	own      *ownDials
-	loopMet  func() // an own dial has come back for the first time; it returns at once
+	wake     func() // has the Proxier reconcile soon; it returns at once
 	tcp      *tcpEngine
 	timeouts tcpTimeouts
 	mark     uint32 // put on own dials; 0: none

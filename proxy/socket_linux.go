@@ -65,6 +65,13 @@ func (s *tcpSocket) hold() error {
 	return s.reuse(0)
 }
 
+// listens says whether it does, which others can put an end to. Where that
+// cannot be told it is taken to.
+func (s *tcpSocket) listens() bool {
+	is, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	return err != nil || is == 1
+}
+
 func (s *tcpSocket) close() error { return unix.Close(s.fd) }
 
 func (s *tcpSocket) reuse(on int) error {

@@ -42,6 +42,7 @@ func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, open *
 
 func (l *tcpListener) addr() netip.AddrPort { return l.sock.addr }
 func (l *tcpListener) isServing() bool      { return l.serving }
+func (l *tcpListener) isBroken() bool       { return false } // no portable call tells
 
 func (l *tcpListener) serve() error {
 	if l.serving {

@@ -38,6 +38,9 @@ func (l *udpListener) isServing() bool {
 	return l.server != nil
 }
 
+// isBroken is never so: the kernel leaves a UDP socket that was bound its port.
+func (l *udpListener) isBroken() bool { return false }
+
 func (l *udpListener) serve() error {
 	if l.server != nil {
 		return nil
