@@ -42,8 +42,8 @@ func (o *Options) connect() (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	slow := backoff.DefaultConfig
-	slow.MaxDelay = longestWait
+	connecting := grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectWithin}
+	connecting.Backoff.MaxDelay = longestWait
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints:            o.Servers,
 		TLS:                  encryption,
@@ -51,13 +51,19 @@ func (o *Options) connect() (*client, error) {
 		DialKeepAliveTimeout: pongWithin,
 		PermitWithoutStream:  true,
 		MaxUnaryRetries:      uint(len(o.Servers)), // each once; then Run tries again
-		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: slow, MinConnectTimeout: connectWithin})},
+		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(connecting), grpc.WithChainUnaryInterceptor(failFast)},
 		Logger:               zap.NewNop(), // what fails is returned, and told once
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	return &client{Client: c}, nil
+}
+
+// failFast has requests fail with the reason why no server can be reached, in
+// place of waiting for one and then telling of nothing but the wait.
+func failFast(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoke(ctx, method, request, reply, conn, append(opts, grpc.WaitForReady(false))...)
 }
 
 // close ends all connections.
@@ -73,7 +79,7 @@ var (
 // get reads keys at the head of history, or at opts' revision. It fails where
 // the answer is of another cluster, or of a history shorter than known.
 func (c *client) get(ctx context.Context, known int64, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), answerWithin)
 	defer cancel()
 	r, err := c.Get(ctx, key, opts...)
 	if err != nil {

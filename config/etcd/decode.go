@@ -55,7 +55,7 @@ func (d decoder) decode(in place, key string, value []byte) (*manifest.Object, [
 	case bytes.HasPrefix(value, []byte("k8s\x00")):
 		var err error
 		if object, err = d.decodeProtobuf(value); err != nil {
-			problem.Reason, problem.Detail = ReasonValueUnreadable, "the value is broken, or of a kind that is not read here: "+err.Error()
+			problem.Reason, problem.Detail = ReasonValueUnreadable, "the value cannot be read: "+err.Error()
 			problem.Advice = "write the object anew"
 		}
 	case !utf8.Valid(value) && !bytes.HasPrefix(value, []byte{0xff, 0xfe}) && !bytes.HasPrefix(value, []byte{0xfe, 0xff}): // UTF-16 is told by manifest
@@ -120,8 +120,11 @@ func decodeText(in place, name string, value []byte) (*manifest.Object, []servic
 
 // decodeProtobuf reads an object in the form in which Kubernetes stores it.
 func (d decoder) decodeProtobuf(value []byte) (*manifest.Object, error) {
-	decoded, _, err := d.protobuf.Decode(value, nil, nil)
-	if err != nil {
+	decoded, kind, err := d.protobuf.Decode(value, nil, nil)
+	switch {
+	case runtime.IsNotRegisteredError(err):
+		return nil, fmt.Errorf("it is a %q of %q", kind.Kind, kind.GroupVersion())
+	case err != nil:
 		return nil, fmt.Errorf("protobuf: %w", err)
 	}
 	o := new(manifest.Object)
@@ -134,6 +137,7 @@ func (d decoder) decodeProtobuf(value []byte) (*manifest.Object, error) {
 		o.Kind, o.Slice = manifest.SliceKind, decoded
 		o.Namespace, o.Name = decoded.Namespace, decoded.Name
 		decoded.ManagedFields = nil
+		decoded.APIVersion = discoveryv1.SchemeGroupVersion.String()
 		for i := range decoded.Endpoints {
 			zoneOfV1beta1(&decoded.Endpoints[i])
 		}
@@ -141,8 +145,6 @@ func (d decoder) decodeProtobuf(value []byte) (*manifest.Object, error) {
 		o.Kind, o.Endpoints = manifest.EndpointsKind, decoded
 		o.Namespace, o.Name = decoded.Namespace, decoded.Name
 		decoded.ManagedFields = nil
-	default:
-		return nil, fmt.Errorf("%T is not read here", decoded)
 	}
 	o.Complete() // the API server fills in on reading, too, what it knew no default for when it wrote
 	return o, nil

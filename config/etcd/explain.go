@@ -45,8 +45,10 @@ func (o *Options) explain(err error) error {
 			return refused("--etcd-certfile: is needed, since the server wants a certificate: %s", text)
 		}
 		return refused("--etcd-certfile: the server refuses %s: %s", o.CertFile, text)
-	case has("first record does not look like a TLS handshake"):
-		return refused("--etcd-servers: the server has no TLS, write http:// in place of https://: %s", text)
+	case has("handshake failed: EOF"): // or the server was just ending
+		text += " (if the server has no TLS, write http:// in --etcd-servers)"
+	case has("server preface: EOF"):
+		text += " (if the server has TLS, write https:// in --etcd-servers)"
 	}
 	return errors.New(text)
 }

@@ -101,8 +101,14 @@ func (f *feed) shows(t testing.TB, lines ...string) {
 // fails waits until the source says that it fails, with words of the text.
 func (f *feed) fails(t testing.TB, text string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return strings.Contains(f.info().Err, text) }, time.Minute, time.Millisecond,
-		"%+v", f.info())
+	deadline := time.Now().Add(time.Minute)
+	for time.Now().Before(deadline) {
+		if strings.Contains(f.info().Err, text) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	require.Fail(t, "does not fail as it should", "%s: %+v", text, f.info())
 }
 
 // recovers waits until the source has seen everything after this call.

@@ -32,6 +32,21 @@ func (c *client) list(ctx context.Context, directories []directory) (all []*mvcc
 	return all, revision, nil
 }
 
+// head asks for the newest revision, and whether we may still read everything.
+func (c *client) head(ctx context.Context, directories []directory, known int64) (revision int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkWithin)
+	defer cancel()
+	revision = known
+	for _, d := range directories {
+		r, err := c.get(ctx, revision, d.path, clientv3.WithRange(d.end()), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+		if err != nil {
+			return 0, &readError{d.path, err}
+		}
+		revision = r.Header.Revision
+	}
+	return revision, nil
+}
+
 // readError is why a directory cannot be read.
 type readError struct {
 	path string

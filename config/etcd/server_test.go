@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -24,6 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // server is a real etcd, on a loopback address of its own.
 type server struct {
 	t      testing.TB
+	name   string
+	peers  string // the members of its cluster, where it is not alone
 	addr   string
 	dir    string
 	scheme string
@@ -55,7 +58,7 @@ func (o *output) String() string {
 func newServer(t testing.TB, flags ...string) *server {
 	t.Helper()
 	return &server{
-		t: t, dir: t.TempDir(), scheme: "http", flags: flags,
+		t: t, name: "a", dir: t.TempDir(), scheme: "http", flags: flags,
 		addr: fmt.Sprintf("127.%d.%d.%d", 65+rand.IntN(60), rand.IntN(250), 1+rand.IntN(250)),
 	}
 }
@@ -84,17 +87,7 @@ func binary(t testing.TB) string {
 // start starts the server and waits until it says that it serves.
 func (s *server) start() {
 	s.t.Helper()
-	peer := "http://" + s.addr + ":2380"
-	s.log = &output{}
-	s.cmd = exec.Command(binary(s.t), append([]string{
-		"--name=a", "--data-dir=" + s.dir, "--log-level=info", "--unsafe-no-fsync",
-		"--listen-client-urls=" + s.url(), "--advertise-client-urls=" + s.url(),
-		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=a=" + peer,
-		"--heartbeat-interval=20", "--election-timeout=200",
-	}, s.flags...)...)
-	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	require.NoError(s.t, s.cmd.Start())
-	s.t.Cleanup(s.kill)
+	s.begin()
 	cmd, log := s.cmd, s.log
 	require.Eventually(s.t, func() bool {
 		if bytes.Contains([]byte(log.String()), []byte("ready to serve client requests")) {
@@ -103,6 +96,23 @@ func (s *server) start() {
 		require.NoError(s.t, syscall.Kill(cmd.Process.Pid, 0), log)
 		return false
 	}, time.Minute, 5*time.Millisecond)
+}
+
+func (s *server) peer() string { return "http://" + s.addr + ":2380" }
+
+// begin starts the server.
+func (s *server) begin() {
+	s.t.Helper()
+	s.log = &output{}
+	s.cmd = exec.Command(binary(s.t), append([]string{
+		"--name=" + s.name, "--data-dir=" + s.dir, "--log-level=info", "--unsafe-no-fsync",
+		"--listen-client-urls=" + s.url(), "--advertise-client-urls=" + s.url(),
+		"--listen-peer-urls=" + s.peer(), "--initial-advertise-peer-urls=" + s.peer(), "--initial-cluster=" + cmp.Or(s.peers, s.name+"="+s.peer()),
+		"--heartbeat-interval=20", "--election-timeout=200",
+	}, s.flags...)...)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	require.NoError(s.t, s.cmd.Start())
+	s.t.Cleanup(s.kill)
 }
 
 // kill ends the server as a power failure would.

@@ -24,6 +24,7 @@ type state struct {
 	directories []directory
 	decoder     decoder
 	entries     map[string]*entry // by key
+	bad         map[string]*entry // those with problems, which are few
 }
 
 // entry is what is known of one key.
@@ -38,7 +39,7 @@ type entry struct {
 
 // newState knows nothing yet.
 func newState(directories []directory) *state {
-	return &state{directories: directories, decoder: newDecoder(), entries: map[string]*entry{}}
+	return &state{directories: directories, decoder: newDecoder(), entries: map[string]*entry{}, bad: map[string]*entry{}}
 }
 
 // put takes a key's newest value and notes what has become of its object.
@@ -57,6 +58,7 @@ func (s *state) put(kv *mvccpb.KeyValue, to *delta) {
 	}
 	e := &entry{in: in, created: kv.CreateRevision, sum: sum}
 	s.entries[key] = e
+	defer s.sort(key, e)
 	if !valid {
 		e.problems = []service.Problem{problemKey(d, key)}
 		return
@@ -84,6 +86,16 @@ func (s *state) remove(key string, to *delta) {
 		to.gone = append(to.gone, e.in.object())
 	}
 	delete(s.entries, key)
+	delete(s.bad, key)
+}
+
+// sort puts a key with problems with the others.
+func (s *state) sort(key string, e *entry) {
+	if len(e.problems) > 0 {
+		s.bad[key] = e
+	} else {
+		delete(s.bad, key)
+	}
 }
 
 // replace takes a list of all keys: those that are not in it are gone. Objects
@@ -95,7 +107,9 @@ func (s *state) replace(all []*mvccpb.KeyValue) {
 		listed[string(kv.Key)] = true
 		s.put(kv, new(delta))
 	}
-	maps.DeleteFunc(s.entries, func(key string, _ *entry) bool { return !listed[key] })
+	gone := func(key string, _ *entry) bool { return !listed[key] }
+	maps.DeleteFunc(s.entries, gone)
+	maps.DeleteFunc(s.bad, gone)
 }
 
 // objects are all that can be used.
@@ -113,12 +127,7 @@ func (s *state) objects() []*manifest.Object {
 // mostProblems.
 func (s *state) problems() []service.Problem {
 	var all []service.Problem
-	bad := 0
-	for _, e := range s.entries {
-		if len(e.problems) == 0 {
-			continue
-		}
-		bad++
+	for _, e := range s.bad {
 		for _, p := range e.problems {
 			if e.stale {
 				if p.Advice != "" {
@@ -133,7 +142,7 @@ func (s *state) problems() []service.Problem {
 	if more := len(all) - mostProblems; more > 0 {
 		all = append(all[:mostProblems:mostProblems], service.Problem{
 			Object: "etcd keys", Reason: all[mostProblems].Reason,
-			Detail: fmt.Sprintf("%d more problems are not shown; %d keys have some", more, bad),
+			Detail: fmt.Sprintf("%d more problems are not shown; %d keys have some", more, len(s.bad)),
 		})
 	}
 	return all

@@ -66,7 +66,7 @@ func (c *client) watchFrom(ctx context.Context, directories []directory, revisio
 	w.heard.changed, w.heard.revision = map[string]*mvccpb.Event{}, revision
 	w.create(directories, revision+1)
 	w.ended.Go(w.listen)
-	w.ended.Go(func() { w.checkEvery(ctx, every, directories[0]) })
+	w.ended.Go(func() { w.checkEvery(ctx, every, directories) })
 	return w, nil
 }
 
@@ -153,7 +153,7 @@ func (w *watch) hear(r *pb.WatchResponse) error {
 }
 
 // checkEvery checks now and then until ctx ends.
-func (w *watch) checkEvery(ctx context.Context, every time.Duration, in directory) {
+func (w *watch) checkEvery(ctx context.Context, every time.Duration, directories []directory) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -161,19 +161,17 @@ func (w *watch) checkEvery(ctx context.Context, every time.Duration, in director
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			w.check(ctx, in)
+			w.check(ctx, directories)
 		}
 	}
 }
 
-func (w *watch) check(ctx context.Context, in directory) {
-	ctx, cancel := context.WithTimeout(ctx, checkWithin)
-	defer cancel()
+func (w *watch) check(ctx context.Context, directories []directory) {
 	w.mu.Lock()
 	known := w.heard.revision
 	w.mu.Unlock()
 	asked := time.Now()
-	r, err := w.client.get(ctx, known, in.path, clientv3.WithRange(in.end()), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	head, err := w.client.head(ctx, directories, known)
 
 	w.mu.Lock()
 	w.heard.failing = err
@@ -184,7 +182,7 @@ func (w *watch) check(ctx context.Context, in directory) {
 		if len(w.unproven) == mostUnproven {
 			w.unproven = w.unproven[1:]
 		}
-		w.unproven = append(w.unproven, check{asked, r.Header.Revision})
+		w.unproven = append(w.unproven, check{asked, head})
 	}
 	w.mu.Unlock()
 	if err == nil {
