@@ -100,6 +100,7 @@ func (s *server) wire(sources []config.Source, metrics prometheus.Registerer) er
 		s.services.Add(source)
 	}
 	s.firewall = &firewall{rules: s.redirect.guards, period: s.options.syncPeriod, log: s.log}
+	s.services.RegisterMetrics(metrics)
 	s.translator = newTranslator(s)
 	s.services.Register(config.ServiceKind|config.EndpointsKind, s.translator)
 	return nil
