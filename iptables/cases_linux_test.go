@@ -29,18 +29,18 @@ func TestCase28_LockHeldElsewhereIsReportedAndRulesComeWhenItIsFree(t *testing.T
 			w := newWorld(t, k)
 			w.config.LockWait = time.Second
 			w.restart(t)
-			w.sync(t, mixed()[:3])
+			w.sync(t, nettest.Mixed()[:3])
 			before := w.dump(t)
 
 			lock, err := os.OpenFile(os.Getenv("XTABLES_LOCKFILE"), os.O_CREATE|os.O_RDWR, 0o600)
 			require.NoError(t, err)
 			require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
 			if k == NFT { // it has no use for the lock
-				w.sync(t, mixed())
+				w.sync(t, nettest.Mixed())
 			} else {
 				for range 3 {
 					w.Node.Do(t, func() {
-						err := w.runner.Sync(t.Context(), mixed())
+						err := w.runner.Sync(t.Context(), nettest.Mixed())
 						require.ErrorIs(t, err, ErrLocked)
 						assert.ErrorContains(t, err, "syncing iptables rules of IPv4: ")
 						assert.ErrorContains(t, err, "waited 1s for it")
@@ -50,9 +50,9 @@ func TestCase28_LockHeldElsewhereIsReportedAndRulesComeWhenItIsFree(t *testing.T
 			}
 			require.NoError(t, lock.Close())
 
-			w.sync(t, mixed())
+			w.sync(t, nettest.Mixed())
 			fresh := newWorld(t, k)
-			fresh.sync(t, mixed())
+			fresh.sync(t, nettest.Mixed())
 			assert.Equal(t, fresh.dump(t), w.dump(t))
 		})
 	}
@@ -143,22 +143,22 @@ func logged(t *testing.T, k Kind) func(testing.TB) []string {
 func TestCase30_HundredSyncsLeaveTheSameDump(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
 		w := newWorld(t, k)
-		w.sync(t, mixed())
+		w.sync(t, nettest.Mixed())
 		first := w.dump(t)
 		for range 100 {
-			w.runsNothing(t, mixed())
+			w.runsNothing(t, nettest.Mixed())
 		}
 		for i := range 10 {
 			if i%2 == 0 {
 				w.restart(t)
 			}
 			w.runner.Forget()
-			w.sync(t, mixed())
+			w.sync(t, nettest.Mixed())
 		}
 		assert.Equal(t, first, w.dump(t), "what is replaced is no more than before")
 		for range 10 {
-			w.sync(t, mixed()[:4])
-			w.sync(t, mixed())
+			w.sync(t, nettest.Mixed()[:4])
+			w.sync(t, nettest.Mixed())
 		}
 		assert.Equal(t, first, w.dump(t))
 
@@ -167,7 +167,7 @@ func TestCase30_HundredSyncsLeaveTheSameDump(t *testing.T) {
 		w.iptables(t, service.IPv6, "-I INPUT -j "+inputChain)
 		require.ErrorIs(t, w.check(t), ErrDamaged)
 		w.runner.Forget()
-		w.sync(t, mixed())
+		w.sync(t, nettest.Mixed())
 		assert.Equal(t, strings.Count(first, "-j "), strings.Count(w.dump(t), "-j "))
 		require.NoError(t, w.check(t))
 	})
@@ -181,7 +181,7 @@ func TestCase31_WipedRulesAreRestored(t *testing.T) {
 		w.config.CheckPeriod = time.Hour // the canary alone
 		w.config.CanaryPeriod = 100 * time.Millisecond
 		w.restart(t)
-		w.sync(t, mixed())
+		w.sync(t, nettest.Mixed())
 		want := w.dump(t)
 
 		found := make(chan error)
@@ -220,14 +220,14 @@ func TestCase31_WipedRulesAreRestored(t *testing.T) {
 			case <-time.After(nettest.Patience):
 				require.FailNow(t, "nobody noticed", wipe.words)
 			}
-			w.sync(t, mixed()) // as the caller's loop does
+			w.sync(t, nettest.Mixed()) // as the caller's loop does
 			assert.Equal(t, want, w.dump(t), wipe.words)
 		}
 
 		// Others' rules, and changes of our own, are no damage.
 		w.iptables(t, service.IPv4, "-A FORWARD -d 192.0.2.1 -j DROP")
-		w.sync(t, mixed()[2:])
-		w.sync(t, mixed())
+		w.sync(t, nettest.Mixed()[2:])
+		w.sync(t, nettest.Mixed())
 		assert.Eventually(t, func() bool { return !w.changed(t) }, nettest.Patience, 10*time.Millisecond)
 		w.iptables(t, service.IPv4, "-D FORWARD -d 192.0.2.1 -j DROP")
 		select {
@@ -242,7 +242,7 @@ func TestCase31_WipedRulesAreRestored(t *testing.T) {
 func TestCase31_SingleLostRuleIsFound(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
 		w := newWorld(t, k)
-		redirects := append(mixed(), clusterIPs(service.IPv4, 100)...)
+		redirects := append(nettest.Mixed(), clusterIPs(service.IPv4, 100)...)
 		w.sync(t, redirects)
 		want := w.dump(t)
 		const rule = "USERSPACE-PROXY-P-2 1"
@@ -273,7 +273,7 @@ func TestCase31_SingleLostRuleIsFound(t *testing.T) {
 func TestCase31_EveryChangeShows(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
 		w := newWorld(t, k)
-		w.sync(t, mixed())
+		w.sync(t, nettest.Mixed())
 		require.True(t, w.changed(t), "the rules were written and not yet looked at")
 		require.NoError(t, w.check(t))
 		require.False(t, w.changed(t))
@@ -287,11 +287,11 @@ func TestCase31_EveryChangeShows(t *testing.T) {
 				require.False(t, w.changed(t))
 			}
 		}
-		w.sync(t, mixed()[3:])
+		w.sync(t, nettest.Mixed()[3:])
 		assert.Equal(t, k == Legacy, w.changed(t), "our own change need not be looked at, with nf_tables")
-		w.sync(t, mixed())
+		w.sync(t, nettest.Mixed())
 		w.iptables(t, service.IPv4, "-A INPUT -j ACCEPT")
-		w.sync(t, mixed()[3:])
+		w.sync(t, nettest.Mixed()[3:])
 		assert.True(t, w.changed(t), "our own change does not hide somebody else's")
 	})
 }
@@ -303,7 +303,7 @@ func TestCase31_WatchTellsWhenItCannotLook(t *testing.T) {
 	w.config.CheckPeriod = 10 * time.Millisecond
 	w.config.CanaryPeriod = time.Hour
 	w.restart(t)
-	w.sync(t, mixed())
+	w.sync(t, nettest.Mixed())
 	for _, f := range w.runner.families {
 		f.tool.name = "no-such-command"
 	}
@@ -317,7 +317,7 @@ func TestCase31_WatchTellsWhenItCannotLook(t *testing.T) {
 			stop()
 		}))
 		assert.Equal(t, 1, told)
-		assert.ErrorIs(t, w.runner.Sync(t.Context(), mixed()), ErrNoIPTables)
+		assert.ErrorIs(t, w.runner.Sync(t.Context(), nettest.Mixed()), ErrNoIPTables)
 	})
 }
 
@@ -325,22 +325,22 @@ func TestCase31_WatchTellsWhenItCannotLook(t *testing.T) {
 func TestCase32_FailedRestoreKeepsTheLastRules(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
 		w := newWorld(t, k)
-		p := bothFamilies()[0]
-		w.listen(t, p.listen+":10000")
+		p := nettest.BothFamilies()[0]
+		w.listen(t, p.Listen+":10000")
 		crowd := clusterIPs(service.IPv4, 100)
-		w.sync(t, append(crowd, p.redirects()...))
+		w.sync(t, append(crowd, p.Redirects()...))
 		// Somebody leads to a chain that is to go, so that the input fails at
 		// its last line.
 		w.iptables(t, service.IPv4, "-t nat -A PREROUTING -d 192.0.2.1 -j USERSPACE-PROXY-P-1")
 		before := w.dump(t)
-		want := []service.Redirect{redirect("new", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10001")}
+		want := []service.Redirect{nettest.Redirect("new", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10001")}
 		w.Node.Do(t, func() {
 			err := w.runner.Sync(t.Context(), want)
 			require.ErrorContains(t, err, "syncing iptables rules of IPv4: iptables-"+string(k)+"-restore: ")
 		})
 		assert.Equal(t, before, w.dump(t))
-		packet := sent("client", "TCP "+p.portal(10, 80))
-		assert.Equal(t, "listener "+p.listen+":10000", w.send(t, packet, ""))
+		packet := nettest.Sent("client", "TCP "+p.Portal(10, 80))
+		assert.Equal(t, "listener "+p.Listen+":10000", w.Send(t, packet, ""))
 
 		w.sync(t, want)
 		fresh := newWorld(t, k)
@@ -353,9 +353,9 @@ func TestCase32_FailedRestoreKeepsTheLastRules(t *testing.T) {
 func TestCase41_ReplacedRulesRefuseNobody(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
 		w := newWorld(t, k)
-		p := bothFamilies()[0]
-		w.listen(t, p.listen+":10000")
-		w.sync(t, p.redirects())
+		p := nettest.BothFamilies()[0]
+		w.listen(t, p.Listen+":10000")
+		w.sync(t, p.Redirects())
 		stop := make(chan struct{})
 		var asking sync.WaitGroup
 		for _, from := range []string{"client", "pod", "node"} {
@@ -367,8 +367,8 @@ func TestCase41_ReplacedRulesRefuseNobody(t *testing.T) {
 					default:
 					}
 					for _, proto := range []string{"TCP ", "UDP "} {
-						got := w.send(t, sent(from, proto+p.portal(10, 80)), "listener")
-						if !assert.Equal(t, "listener "+p.listen+":10000", got, "%sfrom %s", proto, from) {
+						got := w.Send(t, nettest.Sent(from, proto+p.Portal(10, 80)), "listener")
+						if !assert.Equal(t, "listener "+p.Listen+":10000", got, "%sfrom %s", proto, from) {
 							return
 						}
 					}
@@ -377,8 +377,8 @@ func TestCase41_ReplacedRulesRefuseNobody(t *testing.T) {
 		}
 		for i := range 10 {
 			w.runner.Forget() // as a new process starts
-			w.sync(t, append(clusterIPs(service.IPv4, i%2*100), p.redirects()...))
-			w.sync(t, append(clusterIPs(service.IPv4, 50), p.redirects()...))
+			w.sync(t, append(clusterIPs(service.IPv4, i%2*100), p.Redirects()...))
+			w.sync(t, append(clusterIPs(service.IPv4, 50), p.Redirects()...))
 		}
 		close(stop)
 		asking.Wait()
@@ -402,7 +402,7 @@ func TestCase42_CleanupTwiceLeavesNothingOfOursAndAllOfOthers(t *testing.T) {
 			}
 		}
 		others := w.dump(t)
-		redirects := append(mixed(), clusterIPs(service.IPv4, 200)...)
+		redirects := append(nettest.Mixed(), clusterIPs(service.IPv4, 200)...)
 		w.sync(t, redirects)
 		for _, at := range []place{{natTable, "PREROUTING"}, {natTable, "OUTPUT"}, {filterTable, "INPUT"}, {filterTable, "OUTPUT"}} {
 			first := strings.Split(w.iptables(t, service.IPv4, "-t "+at.table+" -S "+at.chain), "\n")[1]
@@ -434,7 +434,7 @@ func TestCase42_CleanupTwiceLeavesNothingOfOursAndAllOfOthers(t *testing.T) {
 func TestCase42_CleanupMakesNoTables(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, NFT)
-	w.sync(t, mixed())
+	w.sync(t, nettest.Mixed())
 	w.Node.Do(t, func() {
 		require.NoError(t, Cleanup(t.Context()))
 		for _, names := range []string{"ip_tables_names", "ip6_tables_names"} {
@@ -459,26 +459,26 @@ func TestCase53_StrangerInThePortRangeIsGuardedAndRulesLeaveHim(t *testing.T) {
 func guarded(t *testing.T, k Kind, crash bool) {
 	t.Helper()
 	w := newWorld(t, k)
-	for _, p := range bothFamilies() {
-		w.sync(t, p.redirects())
-		served := p.listen + ":10000"
+	for _, p := range nettest.BothFamilies() {
+		w.sync(t, p.Redirects())
+		served := p.Listen + ":10000"
 		w.listen(t, served)
 		if crash { // the listener at 10000 is a stranger's now, and so is one at an unused port
-			served = p.listen + ":29999"
-			w.listen(t, served, p.listen+":20000")
+			served = p.Listen + ":29999"
+			w.listen(t, served, p.Listen+":20000")
 			w.restart(t)
 			w.sync(t, []service.Redirect{
-				redirect("web", "TCP "+p.portal(10, 80), service.ToListener, served),
-				redirect("web", "UDP "+p.portal(10, 80), service.ToListener, served),
+				nettest.Redirect("web", "TCP "+p.Portal(10, 80), service.ToListener, served),
+				nettest.Redirect("web", "UDP "+p.Portal(10, 80), service.ToListener, served),
 			})
 		}
 		for _, from := range []string{"client", "pod", "node"} {
 			for _, proto := range []string{"TCP ", "UDP "} {
 				for _, port := range []string{":10000", ":20000", ":29999"} {
-					got := w.send(t, sent(from, proto+p.listen+port), refused)
-					assert.Equal(t, refused, got, "%s%s%s from %s", proto, p.listen, port, from)
+					got := w.Send(t, nettest.Sent(from, proto+p.Listen+port), nettest.Refused)
+					assert.Equal(t, nettest.Refused, got, "%s%s%s from %s", proto, p.Listen, port, from)
 				}
-				got := w.send(t, sent(from, proto+p.portal(10, 80)), "")
+				got := w.Send(t, nettest.Sent(from, proto+p.Portal(10, 80)), "")
 				assert.Equal(t, "listener "+served, got, "%sby the portal from %s", proto, from)
 			}
 		}
@@ -490,13 +490,13 @@ func guarded(t *testing.T, k Kind, crash bool) {
 func TestCase46_OwnConnectionsFromGuardedPortsGetTheirReplies(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
 		w := newWorld(t, k)
-		w.sync(t, mixed())
-		for _, p := range bothFamilies() {
-			server := w.Node.Addr(p.family)
-			serve(t, w.Node, "server", netip.AddrPortFrom(server, 7).String())
+		w.sync(t, nettest.Mixed())
+		for _, p := range nettest.BothFamilies() {
+			server := w.Node.Addr(p.Family)
+			w.Node.ServeBoth(t, "server", netip.AddrPortFrom(server, 7).String())
 			for _, proto := range []string{"TCP ", "UDP "} {
-				got := w.sendFrom(t, p.listen+":15000", sent("node", proto+netip.AddrPortFrom(server, 7).String()), "")
-				assert.Equal(t, "server", got, "%sfrom %s", proto, p.listen)
+				got := w.SendFrom(t, p.Listen+":15000", nettest.Sent("node", proto+netip.AddrPortFrom(server, 7).String()), "")
+				assert.Equal(t, "server", got, "%sfrom %s", proto, p.Listen)
 			}
 		}
 	})
@@ -507,27 +507,27 @@ func TestCase46_OwnConnectionsFromGuardedPortsGetTheirReplies(t *testing.T) {
 func TestCase46_SharedListeningAddressGuardsListenersAlone(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
 		w := newWorld(t, k)
-		p := bothFamilies()[0]
-		w.config = patient(Config{Kind: k, Listen: map[service.Family]netip.Addr{p.family: netip.MustParseAddr(p.node)}, SharedListen: true})
+		p := nettest.BothFamilies()[0]
+		w.config = patient(Config{Kind: k, Listen: map[service.Family]netip.Addr{p.Family: netip.MustParseAddr(p.Node)}, SharedListen: true})
 		w.restart(t)
-		w.listen(t, p.node+":10000")
-		serve(t, w.Node, passes, p.node+":10250")
+		w.listen(t, p.Node+":10000")
+		w.Node.ServeBoth(t, nettest.Passes, p.Node+":10250")
 		for range 2 {
 			w.sync(t, []service.Redirect{
-				redirect("web", "TCP "+p.portal(10, 80), service.ToListener, p.node+":10000"),
-				redirect("web", "UDP "+p.portal(10, 80), service.ToListener, p.node+":10000"),
+				nettest.Redirect("web", "TCP "+p.Portal(10, 80), service.ToListener, p.Node+":10000"),
+				nettest.Redirect("web", "UDP "+p.Portal(10, 80), service.ToListener, p.Node+":10000"),
 			})
 			tr := w.inKernel(t)
 			for _, from := range []string{"client", "pod", "node"} {
 				for _, proto := range []string{"TCP ", "UDP "} {
 					for dst, want := range map[string]string{
-						p.portal(10, 80):  "listener " + p.node + ":10000",
-						p.node + ":10000": refused,
-						p.node + ":10250": passes,
+						p.Portal(10, 80):  "listener " + p.Node + ":10000",
+						p.Node + ":10000": nettest.Refused,
+						p.Node + ":10250": nettest.Passes,
 					} {
-						packet := sent(from, proto+dst)
+						packet := nettest.Sent(from, proto+dst)
 						assert.Equal(t, want, tr.trace(packet), "the rules say of %s", packet)
-						assert.Equal(t, want, w.send(t, packet, want), "really: %s", packet)
+						assert.Equal(t, want, w.Send(t, packet, want), "really: %s", packet)
 					}
 				}
 			}
@@ -542,18 +542,18 @@ func TestCase52_UnnumberedPodAndOwnUDPGetAnswers(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
 		w := newWorld(t, k)
 		var redirects []service.Redirect
-		for _, p := range bothFamilies() {
-			w.listen(t, p.listen+":10000")
-			redirects = append(redirects, p.redirects()...)
+		for _, p := range nettest.BothFamilies() {
+			w.listen(t, p.Listen+":10000")
+			redirects = append(redirects, p.Redirects()...)
 		}
 		w.sync(t, redirects)
 		require.Empty(t, w.Node.Output(t, "ip", "-4", "-o", "addr", "show", "dev", nettest.NodeToPod))
-		for _, p := range bothFamilies() {
+		for _, p := range nettest.BothFamilies() {
 			for _, from := range []string{"pod", "node"} {
 				for _, proto := range []string{"TCP ", "UDP "} {
-					for _, portal := range []string{p.portal(10, 80), p.node + ":30080"} {
-						got := w.send(t, sent(from, proto+portal), "")
-						assert.Equal(t, "listener "+p.listen+":10000", got, "%s%s from %s", proto, portal, from)
+					for _, portal := range []string{p.Portal(10, 80), p.Node + ":30080"} {
+						got := w.Send(t, nettest.Sent(from, proto+portal), "")
+						assert.Equal(t, "listener "+p.Listen+":10000", got, "%s%s from %s", proto, portal, from)
 					}
 				}
 			}
@@ -567,32 +567,32 @@ func TestCase54_TranslatedTrafficPassesADroppingFirewall(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
 		w := newWorld(t, k)
 		var redirects []service.Redirect
-		for _, p := range bothFamilies() {
-			icmp := map[service.Family]string{service.IPv4: "icmp", service.IPv6: "icmpv6"}[p.family]
-			w.iptables(t, p.family, "-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT")
-			w.iptables(t, p.family, "-A INPUT -p "+icmp+" -j ACCEPT")
-			w.iptables(t, p.family, "-A INPUT -j DROP")
-			w.iptables(t, p.family, "-P INPUT DROP")
-			w.listen(t, p.listen+":10000")
-			serve(t, w.Node, passes, p.node+":22", p.listen+":9999")
-			redirects = append(redirects, p.redirects()...)
+		for _, p := range nettest.BothFamilies() {
+			icmp := map[service.Family]string{service.IPv4: "icmp", service.IPv6: "icmpv6"}[p.Family]
+			w.iptables(t, p.Family, "-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT")
+			w.iptables(t, p.Family, "-A INPUT -p "+icmp+" -j ACCEPT")
+			w.iptables(t, p.Family, "-A INPUT -j DROP")
+			w.iptables(t, p.Family, "-P INPUT DROP")
+			w.listen(t, p.Listen+":10000")
+			w.Node.ServeBoth(t, nettest.Passes, p.Node+":22", p.Listen+":9999")
+			redirects = append(redirects, p.Redirects()...)
 		}
 		before := w.dump(t)
 		w.sync(t, redirects)
-		for _, p := range bothFamilies() {
+		for _, p := range nettest.BothFamilies() {
 			for _, from := range []string{"client", "pod", "node"} {
 				for _, proto := range []string{"TCP ", "UDP "} {
 					for dst, want := range map[string]string{
-						p.portal(10, 80):    "listener " + p.listen + ":10000",
-						p.node + ":30080":   "listener " + p.listen + ":10000",
-						p.portal(11, 80):    refused,
-						p.portal(12, 80):    dropped,
-						p.listen + ":10000": refused,
-						p.listen + ":9999":  dropped,
-						p.node + ":22":      dropped,
+						p.Portal(10, 80):    "listener " + p.Listen + ":10000",
+						p.Node + ":30080":   "listener " + p.Listen + ":10000",
+						p.Portal(11, 80):    nettest.Refused,
+						p.Portal(12, 80):    nettest.Dropped,
+						p.Listen + ":10000": nettest.Refused,
+						p.Listen + ":9999":  nettest.Dropped,
+						p.Node + ":22":      nettest.Dropped,
 					} {
-						packet := sent(from, proto+dst)
-						assert.Equal(t, want, w.send(t, packet, want), "%s", packet)
+						packet := nettest.Sent(from, proto+dst)
+						assert.Equal(t, want, w.Send(t, packet, want), "%s", packet)
 					}
 				}
 			}

@@ -23,15 +23,15 @@ import (
 func TestRefusedFlowsAreNotPinned(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
 		w := newWorld(t, k)
-		for _, p := range bothFamilies() {
-			w.listen(t, p.listen+":10000")
-			refuse := redirect("dns", "UDP "+p.portal(10, 53), service.Refuse)
-			drop := redirect("dns", "UDP "+p.portal(11, 53), service.Drop)
+		for _, p := range nettest.BothFamilies() {
+			w.listen(t, p.Listen+":10000")
+			refuse := nettest.Redirect("dns", "UDP "+p.Portal(10, 53), service.Refuse)
+			drop := nettest.Redirect("dns", "UDP "+p.Portal(11, 53), service.Drop)
 			w.sync(t, []service.Redirect{refuse, drop})
 			for _, from := range []string{"client", "pod", "node"} {
 				var conns []net.Conn
 				for _, r := range []service.Redirect{refuse, drop} {
-					c, err := w.host(from).Dial(t.Context(), "udp", r.Portal.String())
+					c, err := w.Host(from).Dial(t.Context(), "udp", r.Portal.String())
 					require.NoError(t, err)
 					t.Cleanup(func() { _ = c.Close() })
 					require.NoError(t, c.SetDeadline(time.Now().Add(nettest.Patience)))
@@ -46,7 +46,7 @@ func TestRefusedFlowsAreNotPinned(t *testing.T) {
 				require.ErrorIs(t, err, syscall.ECONNREFUSED, "from %s", from)
 
 				lead := func(r service.Redirect) service.Redirect {
-					return redirect("dns", "UDP "+r.Portal.String(), service.ToListener, p.listen+":10000")
+					return nettest.Redirect("dns", "UDP "+r.Portal.String(), service.ToListener, p.Listen+":10000")
 				}
 				w.sync(t, []service.Redirect{lead(refuse), lead(drop)})
 				for _, c := range conns {
@@ -55,7 +55,7 @@ func TestRefusedFlowsAreNotPinned(t *testing.T) {
 					buf := make([]byte, 100)
 					n, err := c.Read(buf)
 					require.NoError(t, err, "from %s", from)
-					assert.Equal(t, "listener "+p.listen+":10000", string(buf[:n]))
+					assert.Equal(t, "listener "+p.Listen+":10000", string(buf[:n]))
 				}
 				w.sync(t, []service.Redirect{refuse, drop})
 			}
@@ -67,19 +67,19 @@ func TestRefusedFlowsAreNotPinned(t *testing.T) {
 func TestOpenConnectionsOutliveTheirPortal(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
 		w := newWorld(t, k)
-		p := bothFamilies()[0]
-		w.listen(t, p.listen+":10000")
-		w.sync(t, p.redirects())
-		portal := p.portal(10, 80)
+		p := nettest.BothFamilies()[0]
+		w.listen(t, p.Listen+":10000")
+		w.sync(t, p.Redirects())
+		portal := p.Portal(10, 80)
 		for _, from := range []string{"client", "pod", "node"} {
-			c, err := w.host(from).Dial(t.Context(), "tcp", portal)
+			c, err := w.Host(from).Dial(t.Context(), "tcp", portal)
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = c.Close() })
 			require.NoError(t, c.SetDeadline(time.Now().Add(nettest.Patience)))
 			r := bufio.NewReader(c)
 			_, err = r.ReadString('\n')
 			require.NoError(t, err)
-			for _, state := range [][]service.Redirect{{redirect("web", "TCP "+portal, service.Refuse)}, nil, p.redirects()} {
+			for _, state := range [][]service.Redirect{{nettest.Redirect("web", "TCP "+portal, service.Refuse)}, nil, p.Redirects()} {
 				w.sync(t, state)
 				_, err = io.WriteString(c, "still there?\n")
 				require.NoError(t, err)

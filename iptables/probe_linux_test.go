@@ -113,7 +113,7 @@ func TestCase34_IPv6WithoutNATMeansIPv4Only(t *testing.T) {
 				assert.ErrorContains(t, got.Missing[service.IPv6], "do you need to insmod?")
 				delete(w.config.Listen, service.IPv6)
 				w.restart(t)
-				require.NoError(t, w.runner.Sync(t.Context(), mixed()))
+				require.NoError(t, w.runner.Sync(t.Context(), nettest.Mixed()))
 				require.NoError(t, w.runner.Check(t.Context()))
 			})
 		})

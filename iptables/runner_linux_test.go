@@ -44,8 +44,8 @@ func TestLaterSyncsWriteTheDifference(t *testing.T) {
 		require.NoError(t, err)
 		return c.chains(service.IPv4, entries)
 	}
-	web := redirect("web", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10000")
-	none := redirect("none", "TCP 127.0.0.1:80", service.Refuse)
+	web := nettest.Redirect("web", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10000")
+	none := nettest.Redirect("none", "TCP 127.0.0.1:80", service.Refuse)
 	const webRule = "-A USERSPACE-PROXY-PORTALS -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -m comment --comment \"default/web:main/TCP\" -j DNAT --to-destination 169.254.77.1:10000\n"
 	assert.Equal(t, "*nat\n:USERSPACE-PROXY-PORTALS - [0:0]\n"+webRule+"COMMIT\n", change(chains(none), chains(web, none)))
 	assert.Equal(t, "*nat\n:USERSPACE-PROXY-LOOPBACK - [0:0]\nCOMMIT\n", change(chains(none), chains()))
@@ -66,7 +66,7 @@ func TestLaterSyncsWriteTheDifference(t *testing.T) {
 func TestRenderLoadedByRestoreIsWhatSyncMakes(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
 		byHand, bySync := newWorld(t, k), newWorld(t, k)
-		redirects := append(mixed(), append(clusterIPs(service.IPv4, 300), clusterIPs(service.IPv6, 300)...)...)
+		redirects := append(nettest.Mixed(), append(clusterIPs(service.IPv4, 300), clusterIPs(service.IPv6, 300)...)...)
 		for _, f := range service.Families() {
 			file := t.TempDir() + "/rules"
 			rendered := Render(byHand.config, f, redirects)
@@ -121,20 +121,20 @@ func TestWalkEndsWhereFreshStartDoes(t *testing.T) {
 func randomState(r *rand.Rand) []service.Redirect {
 	state := make(map[string]service.Redirect)
 	for range r.IntN(300) {
-		p := bothFamilies()[r.IntN(2)]
-		addr := p.portal(r.IntN(64)+1, 80+r.IntN(2))
+		p := nettest.BothFamilies()[r.IntN(2)]
+		addr := p.Portal(r.IntN(64)+1, 80+r.IntN(2))
 		if r.IntN(4) == 0 {
-			addr = fmt.Sprintf("%s:%d", []string{p.node, p.loopback}[r.IntN(2)], 30000+r.IntN(200))
+			addr = fmt.Sprintf("%s:%d", []string{p.Node, p.Loopback}[r.IntN(2)], 30000+r.IntN(200))
 		}
 		portal := []string{"TCP ", "UDP "}[r.IntN(2)] + addr
 		name := fmt.Sprintf("s%d", r.IntN(2))
 		switch r.IntN(5) {
 		case 0:
-			state[portal] = redirect(name, portal, service.Refuse)
+			state[portal] = nettest.Redirect(name, portal, service.Refuse)
 		case 1:
-			state[portal] = redirect(name, portal, service.Drop)
+			state[portal] = nettest.Redirect(name, portal, service.Drop)
 		default:
-			state[portal] = redirect(name, portal, service.ToListener, fmt.Sprintf("%s:%d", p.listen, 10000+r.IntN(3)))
+			state[portal] = nettest.Redirect(name, portal, service.ToListener, fmt.Sprintf("%s:%d", p.Listen, 10000+r.IntN(3)))
 		}
 	}
 	var list []service.Redirect
@@ -147,16 +147,16 @@ func randomState(r *rand.Rand) []service.Redirect {
 func TestRedirectsThatCannotBeAreLeftOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, NFT)
-	bad := redirect("cross", "TCP 10.96.0.12:80", service.ToListener, "[fd77::1]:10000")
+	bad := nettest.Redirect("cross", "TCP 10.96.0.12:80", service.ToListener, "[fd77::1]:10000")
 	for range 2 {
 		w.Node.Do(t, func() {
-			err := w.runner.Sync(t.Context(), append(mixed(), bad))
+			err := w.runner.Sync(t.Context(), append(nettest.Mixed(), bad))
 			require.ErrorContains(t, err, `redirect of "default/cross:main/TCP" at "10.96.0.12:80" left out: listener "[fd77::1]:10000" is not on "169.254.77.1"`)
 			require.True(t, service.Applied(err))
 		})
 	}
 	assert.Contains(t, w.dump(t), "10.96.0.10/32", "the others are applied")
-	w.runsNothing(t, mixed())
+	w.runsNothing(t, nettest.Mixed())
 }
 
 // Switching from one kind to another, or to fewer families, leaves nothing of
@@ -164,12 +164,12 @@ func TestRedirectsThatCannotBeAreLeftOut(t *testing.T) {
 func TestOtherKindsAndFamiliesLeaveNothing(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
 		w := newWorld(t, k)
-		w.sync(t, mixed())
+		w.sync(t, nettest.Mixed())
 		others := *w
 		others.config.Kind = map[Kind]Kind{NFT: Legacy, Legacy: NFT}[k]
 		delete(others.config.Listen, service.IPv6)
 		others.restart(t)
-		others.sync(t, mixed())
+		others.sync(t, nettest.Mixed())
 		assert.NotContains(t, w.dump(t), ChainPrefix, "of %s", k)
 		assert.Contains(t, others.dump(t), "IPv4 :"+portalsChain)
 		assert.NotContains(t, others.dump(t), "IPv6 :"+portalsChain)
@@ -180,22 +180,22 @@ func TestOtherKindsAndFamiliesLeaveNothing(t *testing.T) {
 func TestCounts(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
 		w := newWorld(t, k)
-		p4, p6 := bothFamilies()[0], bothFamilies()[1]
-		w.listen(t, p4.listen+":10000", p6.listen+":10000")
-		w.sync(t, append(p4.redirects(), p6.redirects()...))
+		p4, p6 := nettest.BothFamilies()[0], nettest.BothFamilies()[1]
+		w.listen(t, p4.Listen+":10000", p6.Listen+":10000")
+		w.sync(t, append(p4.Redirects(), p6.Redirects()...))
 		ask := func(n int, from, portal, want string) {
 			for range n {
-				p := sent(from, portal)
-				require.Equal(t, want, w.send(t, p, want), "%s", p)
+				p := nettest.Sent(from, portal)
+				require.Equal(t, want, w.Send(t, p, want), "%s", p)
 			}
 		}
 		ask(3, "client", "TCP 10.96.0.10:80", "listener 169.254.77.1:10000")
 		ask(2, "pod", "UDP [fd96::10]:80", "listener [fd77::1]:10000")
 		ask(1, "node", "TCP [::1]:30080", "listener [fd77::1]:10000")
-		ask(2, "client", "UDP 10.96.0.11:80", refused)
-		ask(1, "client", "UDP 10.96.0.12:80", dropped)
-		ask(1, "client", "TCP 169.254.77.1:10000", refused)
-		ask(1, "pod", "UDP [fd77::1]:10000", refused)
+		ask(2, "client", "UDP 10.96.0.11:80", nettest.Refused)
+		ask(1, "client", "UDP 10.96.0.12:80", nettest.Dropped)
+		ask(1, "client", "TCP 169.254.77.1:10000", nettest.Refused)
+		ask(1, "pod", "UDP [fd77::1]:10000", nettest.Refused)
 		w.Node.Do(t, func() {
 			got, err := w.runner.Counts(t.Context())
 			require.NoError(t, err)
@@ -223,7 +223,7 @@ func TestCounts(t *testing.T) {
 func TestContextEndsSync(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) {
 		w := newWorld(t, k)
-		w.sync(t, mixed())
+		w.sync(t, nettest.Mixed())
 		before := w.dump(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -268,7 +268,7 @@ func TestCommandVanishesWhileRunningAndComesBack(t *testing.T) {
 	c.Kind = NFT
 	r, err := New(c)
 	require.NoError(t, err)
-	require.NoError(t, r.Sync(t.Context(), mixed()))
+	require.NoError(t, r.Sync(t.Context(), nettest.Mixed()))
 	for name := range paths {
 		require.NoError(t, os.Remove(dir+"/"+name))
 	}

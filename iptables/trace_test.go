@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -10,40 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
 	"github.com/userspace-proxy/userspace-proxy/service"
-)
-
-// packet is the first one of a connection or flow.
-type packet struct {
-	from  string // "client", "pod", "node"
-	proto service.Protocol
-	dst   netip.AddrPort
-	mark  uint32
-}
-
-func (p packet) String() string {
-	s := fmt.Sprintf("%s from %s to %s", p.proto, p.from, p.dst)
-	if p.mark != 0 {
-		s += fmt.Sprintf(" marked %#x", p.mark)
-	}
-	return s
-}
-
-// sent is a packet of a table.
-func sent(from, portal string, mark ...uint32) packet {
-	proto, addr, _ := strings.Cut(portal, " ")
-	p := packet{from: from, proto: service.Protocol(proto), dst: netip.MustParseAddrPort(addr)}
-	if len(mark) > 0 {
-		p.mark = mark[0]
-	}
-	return p
-}
-
-// What may become of a packet; beside them "listener ADDR:PORT".
-const (
-	passes  = "passes" // goes where it was sent to
-	refused = "refused"
-	dropped = "dropped"
 )
 
 // tracer walks packets through tables as iptables-save prints them. It knows
@@ -67,7 +34,7 @@ func (tr *tracer) add(f service.Family, table string, r listedRule) {
 
 // walk is one packet on its way.
 type walk struct {
-	packet
+	nettest.Packet
 	dst  netip.AddrPort // now
 	dnat bool
 }
@@ -103,11 +70,11 @@ func rendered(t testing.TB, c Config, redirects []service.Redirect) *tracer {
 // trace says what becomes of a packet: which chains of the kernel it passes is
 // told here, everything else is in the rules. A connection is translated by
 // the first table nat that it passes, the node's own in OUTPUT.
-func (tr *tracer) trace(p packet) string {
+func (tr *tracer) trace(p nettest.Packet) string {
 	tr.passed = 0
-	w := &walk{packet: p, dst: p.dst}
+	w := &walk{Packet: p, dst: p.Dst}
 	hooks := []place{{natTable, "PREROUTING"}, {filterTable, "INPUT"}}
-	if p.from == "node" {
+	if p.From == "node" {
 		hooks = []place{{natTable, "OUTPUT"}, {filterTable, "OUTPUT"}, {filterTable, "INPUT"}}
 	}
 	verdict := ""
@@ -119,13 +86,13 @@ func (tr *tracer) trace(p packet) string {
 	}
 	switch {
 	case verdict == "REJECT":
-		return refused
+		return nettest.Refused
 	case verdict == "DROP":
-		return dropped
+		return nettest.Dropped
 	case w.dnat:
 		return "listener " + w.dst.String()
 	}
-	return passes
+	return nettest.Passes
 }
 
 // walk is a chain's verdict; empty where it has none.
@@ -189,7 +156,7 @@ func (tr *tracer) matches(w *walk, option, arg string) bool {
 	case "-d":
 		return inMask(tr.t, w.dst.Addr(), arg)
 	case "-p":
-		return arg == w.proto.Lower()
+		return arg == w.Proto.Lower()
 	case "--dport":
 		first, last, isRange := strings.Cut(arg, ":")
 		if !isRange {
@@ -199,7 +166,7 @@ func (tr *tracer) matches(w *walk, option, arg string) bool {
 		return number(tr.t, first) <= port && port <= number(tr.t, last)
 	case "--mark":
 		value, mask, _ := strings.Cut(arg, "/")
-		return uint64(w.mark)&number(tr.t, mask) == number(tr.t, value)
+		return uint64(w.Mark)&number(tr.t, mask) == number(tr.t, value)
 	case "--ctstate":
 		require.Equal(tr.t, "DNAT", arg)
 		return w.dnat

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -20,7 +21,7 @@ func cost(t *testing.T, tr *tracer, from string, redirects []service.Redirect) (
 	t.Helper()
 	sum := 0
 	for _, r := range redirects {
-		p := packet{from: from, proto: r.Protocol, dst: r.Portal}
+		p := nettest.Packet{From: from, Proto: r.Protocol, Dst: r.Portal}
 		require.Equal(t, "listener "+r.Listener.String(), tr.trace(p), "%s", p)
 		sum += tr.passed
 		most = max(most, tr.passed)
@@ -50,7 +51,7 @@ func TestConnectionPassesSomeTensOfRules(t *testing.T) {
 				assert.LessOrEqual(t, average, c.average)
 				assert.LessOrEqual(t, most, c.most)
 			}
-			tr.trace(sent("client", "TCP 192.0.2.77:443"))
+			tr.trace(nettest.Sent("client", "TCP 192.0.2.77:443"))
 			assert.LessOrEqual(t, tr.passed, c.most, "a packet that is for no portal")
 		})
 	}
@@ -87,7 +88,7 @@ func TestEqualDigitsAreListed(t *testing.T) {
 	var redirects []service.Redirect
 	for high := range 100 {
 		for _, proto := range []service.Protocol{service.TCP, service.UDP} {
-			r := redirect("same", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10000")
+			r := nettest.Redirect("same", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10000")
 			r.Protocol = proto
 			r.Portal = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(high), 0x80, 10}), 80)
 			redirects = append(redirects, r)
@@ -125,15 +126,15 @@ func TestTreeSaysWhatAListWould(t *testing.T) {
 			}
 			switch r.IntN(6) {
 			case 0:
-				want[p] = refused
-				redirects = append(redirects, redirect("s", p, service.Refuse))
+				want[p] = nettest.Refused
+				redirects = append(redirects, nettest.Redirect("s", p, service.Refuse))
 			case 1:
-				want[p] = dropped
-				redirects = append(redirects, redirect("s", p, service.Drop))
+				want[p] = nettest.Dropped
+				redirects = append(redirects, nettest.Redirect("s", p, service.Drop))
 			default:
 				to := fmt.Sprintf("169.254.77.1:%d", 10000+r.IntN(20000))
 				want[p] = "listener " + to
-				redirects = append(redirects, redirect("s", p, service.ToListener, to))
+				redirects = append(redirects, nettest.Redirect("s", p, service.ToListener, to))
 			}
 		}
 		tr := rendered(t, dual(), redirects)
@@ -145,13 +146,13 @@ func TestTreeSaysWhatAListWould(t *testing.T) {
 			}
 			expected, known := want[p]
 			if !known {
-				expected = passes
+				expected = nettest.Passes
 			}
-			require.Equal(t, expected, tr.trace(sent("node", p)), p)
+			require.Equal(t, expected, tr.trace(nettest.Sent("node", p)), p)
 			if strings.Contains(p, " 127.") {
-				expected = passes
+				expected = nettest.Passes
 			}
-			require.Equal(t, expected, tr.trace(sent("client", p)), p)
+			require.Equal(t, expected, tr.trace(nettest.Sent("client", p)), p)
 		}
 	}
 }

@@ -4,7 +4,8 @@ package iptables
 
 import (
 	"context"
-	"time"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/watch"
 )
 
 // Watch looks after our rules until ctx ends, and then returns nil. When Check
@@ -14,30 +15,11 @@ import (
 //
 // Each canary period Watch asks the kernel whether any rule of anybody has
 // changed, which takes microseconds; if so, and each check period anyway, it
-// compares all of ours. Where others change theirs all the time it spends a
-// fifth of its time on that at most.
+// compares all of ours.
 func (r *Runner) Watch(ctx context.Context, damaged func(error)) error {
-	canary := time.NewTicker(r.config.CanaryPeriod)
-	defer canary.Stop()
-	full := time.NewTicker(r.config.CheckPeriod)
-	defer full.Stop()
-	var rest time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-canary.C:
-			if time.Now().Before(rest) || !r.changed() {
-				continue
-			}
-		case <-full.C:
-		}
-		began := time.Now()
-		if err := r.Check(ctx); err != nil && ctx.Err() == nil {
-			damaged(err)
-		}
-		rest = time.Now().Add(4 * time.Since(began))
-	}
+	return watch.Rules{
+		Changed: r.changed, Check: r.Check, CanaryPeriod: r.config.CanaryPeriod, CheckPeriod: r.config.CheckPeriod,
+	}.Watch(ctx, damaged)
 }
 
 // changed says whether anybody has changed any rule since ours were known to

@@ -3,8 +3,6 @@
 package nftables
 
 import (
-	"encoding/binary"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
 	"github.com/userspace-proxy/userspace-proxy/service"
@@ -24,21 +21,21 @@ func TestCase30_HundredSyncsLeaveTheSameDump(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	nft := w.count()
-	w.sync(t, mixed())
+	w.sync(t, nettest.Mixed())
 	first := dump(t, w.Node)
 	for range 100 {
-		w.sync(t, mixed())
+		w.sync(t, nettest.Mixed())
 	}
 	assert.Equal(t, first, dump(t, w.Node))
 	assert.Len(t, nft.runs, 1, "nothing is run where nothing has changed")
 	for range 20 {
 		w.runner.Forget()
-		w.sync(t, mixed())
+		w.sync(t, nettest.Mixed())
 	}
 	assert.Equal(t, first, dump(t, w.Node), "tables that are replaced are no more than before")
 	for range 20 {
-		w.sync(t, mixed()[:4])
-		w.sync(t, mixed())
+		w.sync(t, nettest.Mixed()[:4])
+		w.sync(t, nettest.Mixed())
 	}
 	assert.Equal(t, first, dump(t, w.Node))
 }
@@ -47,12 +44,12 @@ func TestCase30_HundredSyncsLeaveTheSameDump(t *testing.T) {
 func TestCase32_FailedTransactionKeepsTheLastRules(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.sync(t, mixed())
+	w.sync(t, nettest.Mixed())
 	// Somebody takes an element away, so that the step that removes it fails,
 	// and everything else in its transaction with it.
 	w.Node.Output(t, "nft", "delete", "element", "ip", "userspace-proxy", "portals", "{ 10.96.0.10 . tcp . 80 }")
 	before := dump(t, w.Node)
-	want := []service.Redirect{redirect("new", "TCP 10.96.0.20:80", service.ToListener, "169.254.77.1:10007")}
+	want := []service.Redirect{nettest.Redirect("new", "TCP 10.96.0.20:80", service.ToListener, "169.254.77.1:10007")}
 	w.Node.Do(t, func() {
 		err := w.runner.Sync(t.Context(), want)
 		require.ErrorContains(t, err, "syncing nftables rules: ")
@@ -70,9 +67,9 @@ func TestCase32_FailedTransactionKeepsTheLastRules(t *testing.T) {
 func TestCase41_ReplacedTablesRefuseNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	p := bothFamilies()[0]
-	w.listen(t, p.listen+":10000")
-	w.sync(t, p.redirects())
+	p := nettest.BothFamilies()[0]
+	w.listen(t, p.Listen+":10000")
+	w.sync(t, p.Redirects())
 	stop := make(chan struct{})
 	var asking sync.WaitGroup
 	for _, from := range []string{"client", "pod", "node"} {
@@ -84,8 +81,8 @@ func TestCase41_ReplacedTablesRefuseNobody(t *testing.T) {
 				default:
 				}
 				for _, proto := range []string{"TCP ", "UDP "} {
-					got := w.send(t, sent(from, proto+p.portal(10, 80)), "listener")
-					if !assert.Equal(t, "listener "+p.listen+":10000", got, "%sfrom %s", proto, from) {
+					got := w.Send(t, nettest.Sent(from, proto+p.Portal(10, 80)), "listener")
+					if !assert.Equal(t, "listener "+p.Listen+":10000", got, "%sfrom %s", proto, from) {
 						return
 					}
 				}
@@ -94,7 +91,7 @@ func TestCase41_ReplacedTablesRefuseNobody(t *testing.T) {
 	}
 	for range 20 {
 		w.runner.Forget() // as a new process starts
-		w.sync(t, p.redirects())
+		w.sync(t, p.Redirects())
 	}
 	close(stop)
 	asking.Wait()
@@ -114,7 +111,7 @@ func TestCase42_CleanupTwiceLeavesNothingOfOursAndAllOfOthers(t *testing.T) {
 	nft("add element ip6 kube-proxy portals { fd96::10 }")
 	others := dump(t, w.Node)
 
-	w.sync(t, mixed())
+	w.sync(t, nettest.Mixed())
 	nft("add table ip6 userspace-proxy-2") // of some other version, of a probe that was killed
 	nft("add table inet userspace-proxy-probe-1")
 	assert.NotEqual(t, others, dump(t, w.Node))
@@ -125,8 +122,8 @@ func TestCase42_CleanupTwiceLeavesNothingOfOursAndAllOfOthers(t *testing.T) {
 		}
 	})
 	w.runner.Forget()
-	w.sync(t, mixed())
-	w.sync(t, mixed()[2:])
+	w.sync(t, nettest.Mixed())
+	w.sync(t, nettest.Mixed()[2:])
 	assert.Equal(t, others, without(dump(t, w.Node), `"userspace-proxy"`))
 }
 
@@ -146,24 +143,24 @@ func TestCase45_RawFrameToLoopbackIsNotDelivered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var redirects []service.Redirect
-	for _, p := range bothFamilies() {
-		w.listen(t, p.listen+":10000")
-		redirects = append(redirects, p.redirects()...)
+	for _, p := range nettest.BothFamilies() {
+		w.listen(t, p.Listen+":10000")
+		redirects = append(redirects, p.Redirects()...)
 	}
 	w.sync(t, redirects)
-	for _, p := range bothFamilies() {
-		loopback := netip.MustParseAddrPort(p.loopback + ":30080")
-		denied := netip.MustParseAddrPort(p.loopback + ":30081")
-		portal := netip.MustParseAddrPort(p.portal(10, 80))
+	for _, p := range nettest.BothFamilies() {
+		loopback := netip.MustParseAddrPort(p.Loopback + ":30080")
+		denied := netip.MustParseAddrPort(p.Loopback + ":30081")
+		portal := netip.MustParseAddrPort(p.Portal(10, 80))
 		for _, from := range []string{"client", "pod"} {
-			raw := w.openRaw(t, from, p.family)
+			raw := w.OpenRaw(t, from, p.Family)
 			for range 5 {
-				raw.send(t, loopback)
-				raw.send(t, denied)
+				raw.Send(t, loopback)
+				raw.Send(t, denied)
 			}
 			// A like frame to a portal that is for everyone arrives, so those
 			// before it would have.
-			raw.send(t, portal)
+			raw.Send(t, portal)
 			assert.Eventually(t, func() bool { return w.packets(t, portal) > 0 }, nettest.Patience, 50*time.Millisecond)
 			assert.Zero(t, w.packets(t, loopback), "%s from %s", loopback, from)
 			assert.Zero(t, w.packets(t, denied), "%s from %s", denied, from)
@@ -187,73 +184,6 @@ func (w *world) packets(t testing.TB, portal netip.AddrPort) uint64 {
 	return counts.Portals[Portal{portal, service.UDP}]
 }
 
-// rawSender sends frames that its host's own stack would never send.
-type rawSender struct {
-	fd       int
-	to       unix.SockaddrLinklayer
-	src      netip.Addr
-	src16    uint16
-	protocol uint16
-}
-
-// openRaw opens a packet socket on a host's link to the node.
-func (w *world) openRaw(t testing.TB, from string, f service.Family) *rawSender {
-	t.Helper()
-	r := &rawSender{src: w.host(from).Addr(f), src16: 40000, protocol: unix.ETH_P_IP}
-	if f == service.IPv6 {
-		r.protocol = unix.ETH_P_IPV6
-	}
-	r.to = unix.SockaddrLinklayer{Protocol: r.protocol<<8 | r.protocol>>8, Halen: 6}
-	w.Node.Do(t, func() {
-		link, err := net.InterfaceByName(map[string]string{"client": nettest.NodeToClient, "pod": nettest.NodeToPod}[from])
-		require.NoError(t, err)
-		copy(r.to.Addr[:], link.HardwareAddr)
-	})
-	w.host(from).Do(t, func() {
-		link, err := net.InterfaceByName("eth0")
-		require.NoError(t, err)
-		r.to.Ifindex = link.Index
-		r.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		require.NoError(t, err)
-		t.Cleanup(func() { assert.NoError(t, unix.Close(r.fd)) })
-	})
-	return r
-}
-
-// send sends one datagram in a flow of its own.
-func (r *rawSender) send(t testing.TB, dst netip.AddrPort) {
-	t.Helper()
-	r.src16++
-	udp := binary.BigEndian.AppendUint16(nil, r.src16)
-	udp = binary.BigEndian.AppendUint16(udp, dst.Port())
-	udp = append(udp, 0, 12, 0, 0, 'r', 'a', 'w', '!')
-	binary.BigEndian.PutUint16(udp[6:], checksum(r.src.AsSlice(), dst.Addr().AsSlice(), []byte{0, unix.IPPROTO_UDP, 0, 12}, udp))
-	var packet []byte
-	if dst.Addr().Is4() {
-		packet = append(packet, 0x45, 0, 0, byte(20+len(udp)), 0, 1, 0, 0, 64, unix.IPPROTO_UDP, 0, 0)
-		packet = append(append(packet, r.src.AsSlice()...), dst.Addr().AsSlice()...)
-		binary.BigEndian.PutUint16(packet[10:], checksum(packet))
-	} else {
-		packet = append(packet, 0x60, 0, 0, 0, 0, byte(len(udp)), unix.IPPROTO_UDP, 64)
-		packet = append(append(packet, r.src.AsSlice()...), dst.Addr().AsSlice()...)
-	}
-	require.NoError(t, unix.Sendto(r.fd, append(packet, udp...), 0, &r.to))
-}
-
-// checksum is that of RFC 1071 over parts of even length.
-func checksum(parts ...[]byte) uint16 {
-	var sum uint32
-	for _, p := range parts {
-		for i := 0; i+1 < len(p); i += 2 {
-			sum += uint32(binary.BigEndian.Uint16(p[i:]))
-		}
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
-}
-
 // Source ranges could be walked round by talking to the proxy's own port.
 func TestCase46_ListenerPortsAnswerOnlyTranslatedTraffic(t *testing.T) {
 	t.Parallel()
@@ -270,30 +200,30 @@ func TestCase53_StrangerInThePortRangeIsGuardedAndRulesLeaveHim(t *testing.T) {
 func guarded(t *testing.T, crash bool) {
 	t.Helper()
 	w := newWorld(t)
-	for _, p := range bothFamilies() {
-		w.sync(t, p.redirects())
-		served := p.listen + ":10000"
+	for _, p := range nettest.BothFamilies() {
+		w.sync(t, p.Redirects())
+		served := p.Listen + ":10000"
 		w.listen(t, served)
 		if crash { // the listener at 10000 is a stranger's now, and so is one at an unused port
-			served = p.listen + ":29999"
-			w.listen(t, served, p.listen+":20000")
+			served = p.Listen + ":29999"
+			w.listen(t, served, p.Listen+":20000")
 			var err error
 			w.Node.Do(t, func() {
 				w.runner, err = New(w.config)
 				require.NoError(t, err)
 			})
 			w.sync(t, []service.Redirect{
-				redirect("web", "TCP "+p.portal(10, 80), service.ToListener, served),
-				redirect("web", "UDP "+p.portal(10, 80), service.ToListener, served),
+				nettest.Redirect("web", "TCP "+p.Portal(10, 80), service.ToListener, served),
+				nettest.Redirect("web", "UDP "+p.Portal(10, 80), service.ToListener, served),
 			})
 		}
 		for _, from := range []string{"client", "pod", "node"} {
 			for _, proto := range []string{"TCP ", "UDP "} {
 				for _, port := range []string{":10000", ":20000", ":29999"} {
-					got := w.send(t, sent(from, proto+p.listen+port), refused)
-					assert.Equal(t, refused, got, "%s%s%s from %s", proto, p.listen, port, from)
+					got := w.Send(t, nettest.Sent(from, proto+p.Listen+port), nettest.Refused)
+					assert.Equal(t, nettest.Refused, got, "%s%s%s from %s", proto, p.Listen, port, from)
 				}
-				got := w.send(t, sent(from, proto+p.portal(10, 80)), "")
+				got := w.Send(t, nettest.Sent(from, proto+p.Portal(10, 80)), "")
 				assert.Equal(t, "listener "+served, got, "%sby the portal from %s", proto, from)
 			}
 		}
@@ -305,33 +235,33 @@ func guarded(t *testing.T, crash bool) {
 func TestCase46_SharedListeningAddressGuardsListenersAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	p := bothFamilies()[0]
-	shared := Config{Listen: map[service.Family]netip.Addr{p.family: netip.MustParseAddr(p.node)}, SharedListen: true}.Defaults()
+	p := nettest.BothFamilies()[0]
+	shared := Config{Listen: map[service.Family]netip.Addr{p.Family: netip.MustParseAddr(p.Node)}, SharedListen: true}.Defaults()
 	var err error
 	w.Node.Do(t, func() {
 		w.runner, err = New(shared)
 		require.NoError(t, err)
 	})
-	w.listen(t, p.node+":10000")
-	serve(t, w.Node, passes, p.node+":10250")
+	w.listen(t, p.Node+":10000")
+	w.Node.ServeBoth(t, nettest.Passes, p.Node+":10250")
 	for range 2 {
 		w.sync(t, []service.Redirect{
-			redirect("web", "TCP "+p.portal(10, 80), service.ToListener, p.node+":10000"),
-			redirect("web", "UDP "+p.portal(10, 80), service.ToListener, p.node+":10000"),
+			nettest.Redirect("web", "TCP "+p.Portal(10, 80), service.ToListener, p.Node+":10000"),
+			nettest.Redirect("web", "UDP "+p.Portal(10, 80), service.ToListener, p.Node+":10000"),
 		})
 		tr := newTracer(t, w.Bed, shared.Listen)
 		for _, from := range []string{"client", "pod", "node"} {
 			for _, proto := range []string{"TCP ", "UDP "} {
 				for dst, want := range map[string]string{
-					p.portal(10, 80):   "listener " + p.node + ":10000",
-					p.node + ":10000":  refused,
-					p.node + ":10250":  passes,
-					p.portal(11, 8080): passes,
+					p.Portal(10, 80):   "listener " + p.Node + ":10000",
+					p.Node + ":10000":  nettest.Refused,
+					p.Node + ":10250":  nettest.Passes,
+					p.Portal(11, 8080): nettest.Passes,
 				} {
-					packet := sent(from, proto+dst)
+					packet := nettest.Sent(from, proto+dst)
 					assert.Equal(t, want, tr.trace(packet), "the rules say of %s", packet)
-					if dst != p.portal(11, 8080) { // nobody is there
-						assert.Equal(t, want, w.send(t, packet, want), "really: %s", packet)
+					if dst != p.Portal(11, 8080) { // nobody is there
+						assert.Equal(t, want, w.Send(t, packet, want), "really: %s", packet)
 					}
 				}
 			}
@@ -346,18 +276,18 @@ func TestCase52_UnnumberedPodAndOwnUDPGetAnswers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var redirects []service.Redirect
-	for _, p := range bothFamilies() {
-		w.listen(t, p.listen+":10000")
-		redirects = append(redirects, p.redirects()...)
+	for _, p := range nettest.BothFamilies() {
+		w.listen(t, p.Listen+":10000")
+		redirects = append(redirects, p.Redirects()...)
 	}
 	w.sync(t, redirects)
 	require.Empty(t, w.Node.Output(t, "ip", "-4", "-o", "addr", "show", "dev", nettest.NodeToPod))
-	for _, p := range bothFamilies() {
+	for _, p := range nettest.BothFamilies() {
 		for _, from := range []string{"pod", "node"} {
 			for _, proto := range []string{"TCP ", "UDP "} {
-				for _, portal := range []string{p.portal(10, 80), p.node + ":30080"} {
-					got := w.send(t, sent(from, proto+portal), "")
-					assert.Equal(t, "listener "+p.listen+":10000", got, "%s%s from %s", proto, portal, from)
+				for _, portal := range []string{p.Portal(10, 80), p.Node + ":30080"} {
+					got := w.Send(t, nettest.Sent(from, proto+portal), "")
+					assert.Equal(t, "listener "+p.Listen+":10000", got, "%s%s from %s", proto, portal, from)
 				}
 			}
 		}

@@ -21,15 +21,15 @@ import (
 func TestOpenConnectionsOutliveTheirPortal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for _, p := range bothFamilies() {
-		listener := p.listen + ":10000"
+	for _, p := range nettest.BothFamilies() {
+		listener := p.Listen + ":10000"
 		w.Node.ServeTCP(t, listener, nettest.Echo)
-		portal := "TCP " + p.portal(10, 80)
-		lead := []service.Redirect{redirect("web", portal, service.ToListener, listener)}
+		portal := "TCP " + p.Portal(10, 80)
+		lead := []service.Redirect{nettest.Redirect("web", portal, service.ToListener, listener)}
 		w.sync(t, lead)
 		var open []net.Conn
 		for _, from := range []string{"client", "pod", "node"} {
-			c, err := w.host(from).Dial(t.Context(), "tcp", p.portal(10, 80))
+			c, err := w.Host(from).Dial(t.Context(), "tcp", p.Portal(10, 80))
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = c.Close() })
 			require.NoError(t, c.SetDeadline(time.Now().Add(2*nettest.Patience)))
@@ -37,8 +37,8 @@ func TestOpenConnectionsOutliveTheirPortal(t *testing.T) {
 		}
 		for name, state := range map[string][]service.Redirect{
 			"led":     lead,
-			"refused": {redirect("web", portal, service.Refuse)},
-			"dropped": {redirect("web", portal, service.Drop)},
+			"refused": {nettest.Redirect("web", portal, service.Refuse)},
+			"dropped": {nettest.Redirect("web", portal, service.Drop)},
 			"gone":    nil,
 		} {
 			for range 2 {
@@ -67,22 +67,22 @@ func echoes(t testing.TB, c net.Conn, msg string) {
 func TestGuardLeavesTheNodesOwnConnections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.sync(t, mixed())
-	for _, p := range bothFamilies() {
-		serve(t, w.Node, passes, p.node+":22")
-		from := netip.MustParseAddrPort(p.listen + ":12345")
+	w.sync(t, nettest.Mixed())
+	for _, p := range nettest.BothFamilies() {
+		w.Node.ServeBoth(t, nettest.Passes, p.Node+":22")
+		from := netip.MustParseAddrPort(p.Listen + ":12345")
 		for network, local := range map[string]net.Addr{
 			"tcp": net.TCPAddrFromAddrPort(from), "udp": net.UDPAddrFromAddrPort(from),
 		} {
-			c, err := w.Node.DialFrom(t.Context(), &net.Dialer{LocalAddr: local, Timeout: nettest.Patience}, network, p.node+":22")
+			c, err := w.Node.DialFrom(t.Context(), &net.Dialer{LocalAddr: local, Timeout: nettest.Patience}, network, p.Node+":22")
 			require.NoError(t, err, "%s from %s", network, from)
 			require.NoError(t, c.SetDeadline(time.Now().Add(nettest.Patience)))
 			_, err = io.WriteString(c, "?")
 			require.NoError(t, err)
-			buf := make([]byte, len(passes))
+			buf := make([]byte, len(nettest.Passes))
 			_, err = io.ReadFull(c, buf)
 			require.NoError(t, err, "%s from %s", network, from)
-			assert.Equal(t, passes, string(buf))
+			assert.Equal(t, nettest.Passes, string(buf))
 			require.NoError(t, c.Close())
 		}
 	}

@@ -32,7 +32,7 @@ func TestNFTTakesHostileNames(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, name := range []string{"", "\"", "a\" : drop }\nflush ruleset\n#", "\x00\xff\\", "$x", "@portals", strings.Repeat("n", 300)} {
-		r := mixed()
+		r := nettest.Mixed()
 		for i := range r {
 			r[i].Service.Namespace, r[i].Service.Name, r[i].Service.Port = name, name, name
 		}

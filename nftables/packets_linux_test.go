@@ -3,28 +3,14 @@
 package nftables
 
 import (
-	"context"
-	"errors"
-	"net"
-	"net/netip"
-	"os"
-	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/listenaddr"
 	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
-
-// silence is how long a test waits before it says that nobody answers. It is
-// short because every answer comes from this machine, and because it is only
-// waited for where rules are meant to drop.
-const silence = 300 * time.Millisecond
 
 // world is a bed whose node has the listening addresses and rules.
 type world struct {
@@ -53,102 +39,11 @@ func (w *world) sync(t testing.TB, redirects []service.Redirect) {
 	w.Node.Do(t, func() { require.NoError(t, w.runner.Sync(t.Context(), redirects)) })
 }
 
-// serve serves an address over TCP and UDP on a host; clients are told name.
-func serve(t testing.TB, h *nettest.Host, name string, addrs ...string) {
-	t.Helper()
-	for _, a := range addrs {
-		h.ServeTCP(t, a, nettest.Banner(name))
-		h.ServeUDP(t, a, func([]byte) ([]byte, bool) { return []byte(name), true })
-	}
-}
-
 // listen serves listeners on the node, each with its own name as the tracer
 // writes it.
 func (w *world) listen(t testing.TB, addrs ...string) {
 	t.Helper()
 	for _, a := range addrs {
-		serve(t, w.Node, "listener "+a, a)
+		w.Node.ServeBoth(t, "listener "+a, a)
 	}
-}
-
-// own gives a host addresses that are portals elsewhere, so that what passes
-// the rules arrives somewhere.
-func own(t testing.TB, h *nettest.Host, addrs ...string) {
-	t.Helper()
-	for _, a := range addrs {
-		addr := netip.MustParseAddr(a)
-		args := []string{"addr", "add", netip.PrefixFrom(addr, addr.BitLen()).String(), "dev", "lo"}
-		if addr.Is6() {
-			args = append(args, "nodad")
-		}
-		h.Output(t, "ip", args...)
-	}
-}
-
-func (w *world) host(name string) *nettest.Host {
-	return map[string]*nettest.Host{"client": w.Client, "pod": w.Pod, "node": w.Node}[name]
-}
-
-// send really sends a packet and says what became of it, in the tracer's
-// words. It waits as long as need be for an answer, and for silence, where
-// that is expected, not for ever.
-func (w *world) send(t testing.TB, p packet, expected string) string {
-	t.Helper()
-	patience := nettest.Patience
-	if expected == dropped {
-		patience = silence
-	}
-	d := &net.Dialer{Timeout: patience, Control: func(_, _ string, c syscall.RawConn) error {
-		var err error
-		if p.mark != 0 {
-			err = errors.Join(c.Control(func(fd uintptr) {
-				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(p.mark))
-			}), err)
-		}
-		return err
-	}}
-	c, err := w.host(p.from).DialFrom(t.Context(), d, p.proto.Lower(), p.dst.String())
-	if err != nil {
-		return outcome(t, err)
-	}
-	defer func() { _ = c.Close() }()
-	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
-	if p.proto == service.UDP {
-		// A datagram that output stops is EPERM here, and then ECONNREFUSED
-		// if it was refused and not dropped.
-		if _, err := c.Write([]byte("anybody there?")); err != nil && !errors.Is(err, syscall.EPERM) {
-			return outcome(t, err)
-		}
-	}
-	buf := make([]byte, 200)
-	n, err := c.Read(buf)
-	if err != nil {
-		return outcome(t, err)
-	}
-	return strings.TrimSuffix(string(buf[:n]), "\n")
-}
-
-func outcome(t testing.TB, err error) string {
-	t.Helper()
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return refused
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
-		return dropped
-	}
-	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() {
-		return dropped
-	}
-	return err.Error()
-}
-
-// sent is a packet of a table, and what should become of it.
-func sent(from, portal string, mark ...uint32) packet {
-	proto, addr, _ := strings.Cut(portal, " ")
-	p := packet{from: from, proto: service.Protocol(proto), dst: netip.MustParseAddrPort(addr)}
-	if len(mark) > 0 {
-		p.mark = mark[0]
-	}
-	return p
 }

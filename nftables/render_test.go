@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -23,40 +24,6 @@ func dual() Config {
 		service.IPv4: netip.MustParseAddr("169.254.77.1"),
 		service.IPv6: netip.MustParseAddr("fd77::1"),
 	}}
-}
-
-// redirect reads a redirect as short as a table wants it: "TCP 10.96.0.10:80",
-// an action, and where there is one, a listener's address.
-func redirect(name, portal string, action service.Action, listener ...string) service.Redirect {
-	proto, addr, _ := strings.Cut(portal, " ")
-	r := service.Redirect{
-		Portal:   netip.MustParseAddrPort(addr),
-		Protocol: service.Protocol(proto),
-		Action:   action,
-		Service:  service.PortName{Namespace: "default", Name: name, Port: "main", Protocol: service.Protocol(proto)},
-	}
-	if len(listener) > 0 {
-		r.Listener = netip.MustParseAddrPort(listener[0])
-	}
-	return r
-}
-
-// mixed has each action in each family, on loopback addresses too.
-func mixed() []service.Redirect {
-	return []service.Redirect{
-		redirect("web", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10000"),
-		redirect("web", "TCP [fd96::10]:80", service.ToListener, "[fd77::1]:10001"),
-		redirect("web", "TCP 10.10.2.1:30080", service.ToListener, "169.254.77.1:10000"),
-		redirect("web", "TCP 127.0.0.1:30080", service.ToListener, "169.254.77.1:10000"),
-		redirect("web", "TCP [::1]:30080", service.ToListener, "[fd77::1]:10001"),
-		redirect("dns", "UDP 10.96.0.10:53", service.ToListener, "169.254.77.1:10002"),
-		redirect("dns", "TCP 10.96.0.10:53", service.ToListener, "169.254.77.1:10002"),
-		redirect("none", "TCP 10.96.0.11:80", service.Refuse),
-		redirect("none", "UDP [fd96::11]:80", service.Refuse),
-		redirect("none", "TCP 127.0.0.1:30081", service.Refuse),
-		redirect("away", "TCP 192.0.2.1:443", service.Drop),
-		redirect("away", "TCP [2001:db8::1]:443", service.Drop),
-	}
 }
 
 func TestRender(t *testing.T) {
@@ -78,28 +45,28 @@ func TestRender(t *testing.T) {
 		redirects []service.Redirect
 	}{
 		"nothing":  {dual(), nil},
-		"mixed":    {dual(), mixed()},
-		"ipv4only": {v4, mixed()},
+		"mixed":    {dual(), nettest.Mixed()},
+		"ipv4only": {v4, nettest.Mixed()},
 		"shared": {shared, []service.Redirect{
-			redirect("web", "TCP 10.96.0.10:80", service.ToListener, "10.10.2.1:20000"),
-			redirect("web", "TCP 192.0.2.1:80", service.ToListener, "10.10.2.1:20000"),
-			redirect("dns", "UDP 10.96.0.10:53", service.ToListener, "10.10.2.1:20001"),
-			redirect("none", "TCP 10.96.0.11:80", service.Refuse),
+			nettest.Redirect("web", "TCP 10.96.0.10:80", service.ToListener, "10.10.2.1:20000"),
+			nettest.Redirect("web", "TCP 192.0.2.1:80", service.ToListener, "10.10.2.1:20000"),
+			nettest.Redirect("dns", "UDP 10.96.0.10:53", service.ToListener, "10.10.2.1:20001"),
+			nettest.Redirect("none", "TCP 10.96.0.11:80", service.Refuse),
 		}},
 		"leftout": {dual(), []service.Redirect{
-			redirect("good", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10000"),
-			redirect("mapped", "TCP [::ffff:10.96.0.13]:80", service.ToListener, "169.254.77.1:10000"),
-			redirect("thief", "TCP 10.96.0.10:80", service.Refuse),
-			redirect("zone", "TCP [fe80::1%eth0]:80", service.Refuse),
-			redirect("any", "TCP 0.0.0.0:80", service.Refuse),
-			redirect("zero", "TCP 10.96.0.12:0", service.Refuse),
-			redirect("sctp", "SCTP 10.96.0.12:80", service.Refuse),
-			redirect("what", "TCP 10.96.0.12:80", "reflect"),
-			redirect("cross", "TCP 10.96.0.12:80", service.ToListener, "[fd77::1]:10000"),
-			redirect("unguarded", "TCP 10.96.0.12:80", service.ToListener, "169.254.77.1:80"),
-			redirect("nowhere", "TCP 10.96.0.12:80", service.ToListener),
+			nettest.Redirect("good", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10000"),
+			nettest.Redirect("mapped", "TCP [::ffff:10.96.0.13]:80", service.ToListener, "169.254.77.1:10000"),
+			nettest.Redirect("thief", "TCP 10.96.0.10:80", service.Refuse),
+			nettest.Redirect("zone", "TCP [fe80::1%eth0]:80", service.Refuse),
+			nettest.Redirect("any", "TCP 0.0.0.0:80", service.Refuse),
+			nettest.Redirect("zero", "TCP 10.96.0.12:0", service.Refuse),
+			nettest.Redirect("sctp", "SCTP 10.96.0.12:80", service.Refuse),
+			nettest.Redirect("what", "TCP 10.96.0.12:80", "reflect"),
+			nettest.Redirect("cross", "TCP 10.96.0.12:80", service.ToListener, "[fd77::1]:10000"),
+			nettest.Redirect("unguarded", "TCP 10.96.0.12:80", service.ToListener, "169.254.77.1:80"),
+			nettest.Redirect("nowhere", "TCP 10.96.0.12:80", service.ToListener),
 		}},
-		"invalid": {invalid, mixed()},
+		"invalid": {invalid, nettest.Mixed()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,10 +84,10 @@ func TestRender(t *testing.T) {
 
 func TestRenderIsTheSameInAnyOrder(t *testing.T) {
 	t.Parallel()
-	all := append(mixed(),
-		redirect("thief", "TCP 10.96.0.10:80", service.Refuse),
-		redirect("another", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10003"),
-		redirect("another", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10003"),
+	all := append(nettest.Mixed(),
+		nettest.Redirect("thief", "TCP 10.96.0.10:80", service.Refuse),
+		nettest.Redirect("another", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10003"),
+		nettest.Redirect("another", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10003"),
 	)
 	want := Render(dual(), all)
 	assert.Contains(t, want, `{ 10.96.0.10 . tcp . 80 comment "default/another:main/TCP" : 169.254.77.1 . 10003 }`,
@@ -134,7 +101,7 @@ func TestRenderIsTheSameInAnyOrder(t *testing.T) {
 // What would open the node or hide clients is in no rule, whatever is asked.
 func TestNeverMasqueradesNorOpensLoopback(t *testing.T) {
 	t.Parallel()
-	s := Render(dual(), mixed())
+	s := Render(dual(), nettest.Mixed())
 	for _, word := range []string{"masquerade", "snat", "route_localnet", "redirect", "flush", "127.0.0.0"} {
 		assert.NotContains(t, s, word)
 	}

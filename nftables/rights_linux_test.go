@@ -52,7 +52,7 @@ func powerless(t *testing.T, fn func() error) error {
 func TestNoRight(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.sync(t, mixed())
+	w.sync(t, nettest.Mixed())
 	before := dump(t, w.Node)
 	w.Node.Do(t, func() {
 		for what, fn := range map[string]func() error{
@@ -116,7 +116,7 @@ esac
 	c.Timeout = 500 * time.Millisecond
 	r, err := New(c)
 	require.NoError(t, err)
-	err = r.Sync(t.Context(), mixed())
+	err = r.Sync(t.Context(), nettest.Mixed())
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.EqualError(t, err, "syncing nftables rules: nft was ended before it was done: context deadline exceeded")
 	report, err := Probe(t.Context(), c)

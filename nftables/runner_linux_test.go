@@ -71,8 +71,8 @@ func TestFirstSyncRunsWhatRenderPrints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, kernel, nft := fake(c)
-			require.NoError(t, r.Sync(t.Context(), mixed()))
-			assert.Equal(t, []string{Render(c, mixed())}, nft.runs)
+			require.NoError(t, r.Sync(t.Context(), nettest.Mixed()))
+			assert.Equal(t, []string{Render(c, nettest.Mixed())}, nft.runs)
 			assert.Contains(t, kernel.Dump(),
 				`add element ip userspace-proxy portals { 10.96.0.10 . tcp . 80 comment "default/web:main/TCP" : 169.254.77.1 . 10000 }`)
 		})
@@ -82,8 +82,8 @@ func TestFirstSyncRunsWhatRenderPrints(t *testing.T) {
 func TestLaterSyncsRunTheDifference(t *testing.T) {
 	t.Parallel()
 	r, _, nft := fake(dual())
-	web := redirect("web", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10000")
-	dns := redirect("dns", "UDP [fd96::10]:53", service.ToListener, "[fd77::1]:10001")
+	web := nettest.Redirect("web", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10000")
+	dns := nettest.Redirect("dns", "UDP [fd96::10]:53", service.ToListener, "[fd77::1]:10001")
 	require.NoError(t, r.Sync(t.Context(), []service.Redirect{web}))
 	for _, step := range []struct {
 		name string
@@ -94,13 +94,13 @@ func TestLaterSyncsRunTheDifference(t *testing.T) {
 			"add element ip6 userspace-proxy portals { fd96::10 . udp . 53 comment \"default/dns:main/UDP\" : fd77::1 . 10001 }\n"},
 		{"as before, in another order", []service.Redirect{web, dns}, ""},
 		{"another listener",
-			[]service.Redirect{redirect("web", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10002"), dns},
+			[]service.Redirect{nettest.Redirect("web", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10002"), dns},
 			"delete element ip userspace-proxy portals { 10.96.0.10 . tcp . 80 }\n" +
 				"add element ip userspace-proxy portals { 10.96.0.10 . tcp . 80 comment \"default/web:main/TCP\" : 169.254.77.1 . 10002 }\n"},
-		{"refused", []service.Redirect{redirect("web", "TCP 10.96.0.10:80", service.Refuse), dns},
+		{"refused", []service.Redirect{nettest.Redirect("web", "TCP 10.96.0.10:80", service.Refuse), dns},
 			"delete element ip userspace-proxy portals { 10.96.0.10 . tcp . 80 }\n" +
 				"add element ip userspace-proxy denied { 10.96.0.10 . tcp . 80 comment \"default/web:main/TCP\" : goto refuse }\n"},
-		{"removed", []service.Redirect{redirect("web", "TCP 10.96.0.10:80", service.Refuse)},
+		{"removed", []service.Redirect{nettest.Redirect("web", "TCP 10.96.0.10:80", service.Refuse)},
 			"delete element ip6 userspace-proxy portals { fd96::10 . udp . 53 }\n"},
 		{"all removed", nil, "delete element ip userspace-proxy denied { 10.96.0.10 . tcp . 80 }\n"},
 	} {
@@ -114,7 +114,7 @@ func TestLaterSyncsRunTheDifference(t *testing.T) {
 func TestAfterErrorOrForgetTablesAreReplaced(t *testing.T) {
 	t.Parallel()
 	r, kernel, nft := fake(dual())
-	require.NoError(t, r.Sync(t.Context(), mixed()))
+	require.NoError(t, r.Sync(t.Context(), nettest.Mixed()))
 	before := kernel.Dump()
 
 	nft.fail = errors.New("no")
@@ -122,8 +122,8 @@ func TestAfterErrorOrForgetTablesAreReplaced(t *testing.T) {
 	assert.Equal(t, before, kernel.Dump(), "the last good rules stay")
 	for _, why := range []string{"after an error", "after Forget"} {
 		nft.runs = nil
-		require.NoError(t, r.Sync(t.Context(), mixed()[:3]))
-		assert.Equal(t, []string{Render(dual(), mixed()[:3])}, nft.runs, why)
+		require.NoError(t, r.Sync(t.Context(), nettest.Mixed()[:3]))
+		assert.Equal(t, []string{Render(dual(), nettest.Mixed()[:3])}, nft.runs, why)
 		r.Forget()
 	}
 }
@@ -131,9 +131,9 @@ func TestAfterErrorOrForgetTablesAreReplaced(t *testing.T) {
 func TestRedirectsThatCannotBeAreLeftOut(t *testing.T) {
 	t.Parallel()
 	r, kernel, nft := fake(dual())
-	bad := redirect("cross", "TCP 10.96.0.12:80", service.ToListener, "[fd77::1]:10000")
+	bad := nettest.Redirect("cross", "TCP 10.96.0.12:80", service.ToListener, "[fd77::1]:10000")
 	for range 2 {
-		err := r.Sync(t.Context(), append(mixed(), bad))
+		err := r.Sync(t.Context(), append(nettest.Mixed(), bad))
 		require.ErrorContains(t, err, `redirect of "default/cross:main/TCP" at "10.96.0.12:80" left out: listener "[fd77::1]:10000" is not on "169.254.77.1"`)
 		require.True(t, service.Applied(err))
 	}
@@ -144,13 +144,13 @@ func TestRedirectsThatCannotBeAreLeftOut(t *testing.T) {
 func TestFamilyThatIsNotServedAnyMoreLosesItsTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.sync(t, mixed())
+	w.sync(t, nettest.Mixed())
 	v4 := dual()
 	delete(v4.Listen, service.IPv6)
 	w.Node.Do(t, func() {
 		r, err := New(v4)
 		require.NoError(t, err)
-		require.NoError(t, r.Sync(t.Context(), mixed()))
+		require.NoError(t, r.Sync(t.Context(), nettest.Mixed()))
 	})
 	assert.Equal(t, "table ip userspace-proxy\n", w.Node.Output(t, "nft", "list", "tables"))
 }
@@ -182,20 +182,20 @@ func TestWalkEndsWhereFreshStartDoes(t *testing.T) {
 func randomState(r *rand.Rand) []service.Redirect {
 	state := make(map[string]service.Redirect)
 	for range r.IntN(30) {
-		p := bothFamilies()[r.IntN(2)]
-		addr := p.portal(r.IntN(4)+1, 80+r.IntN(2))
+		p := nettest.BothFamilies()[r.IntN(2)]
+		addr := p.Portal(r.IntN(4)+1, 80+r.IntN(2))
 		if r.IntN(4) == 0 {
-			addr = p.loopback + ":80"
+			addr = p.Loopback + ":80"
 		}
 		portal := []string{"TCP ", "UDP "}[r.IntN(2)] + addr
 		name := fmt.Sprintf("s%d", r.IntN(2))
 		switch r.IntN(5) {
 		case 0:
-			state[portal] = redirect(name, portal, service.Refuse)
+			state[portal] = nettest.Redirect(name, portal, service.Refuse)
 		case 1:
-			state[portal] = redirect(name, portal, service.Drop)
+			state[portal] = nettest.Redirect(name, portal, service.Drop)
 		default:
-			state[portal] = redirect(name, portal, service.ToListener, fmt.Sprintf("%s:%d", p.listen, 10000+r.IntN(3)))
+			state[portal] = nettest.Redirect(name, portal, service.ToListener, fmt.Sprintf("%s:%d", p.Listen, 10000+r.IntN(3)))
 		}
 	}
 	var list []service.Redirect
@@ -210,12 +210,12 @@ func TestRenderLoadedByNFTIsWhatSyncMakes(t *testing.T) {
 	t.Parallel()
 	byHand, bySync := newWorld(t), newWorld(t)
 	script := t.TempDir() + "/rules.nft"
-	require.NoError(t, os.WriteFile(script, []byte(Render(dual(), mixed())), 0o600))
+	require.NoError(t, os.WriteFile(script, []byte(Render(dual(), nettest.Mixed())), 0o600))
 	byHand.Node.Output(t, "nft", "-c", "-f", script)
 	assert.Empty(t, byHand.Node.Output(t, "nft", "list", "tables"))
 	for range 2 {
 		byHand.Node.Output(t, "nft", "-f", script)
-		bySync.sync(t, mixed())
+		bySync.sync(t, nettest.Mixed())
 		assert.Equal(t, dump(t, bySync.Node), dump(t, byHand.Node))
 	}
 }
@@ -223,22 +223,22 @@ func TestRenderLoadedByNFTIsWhatSyncMakes(t *testing.T) {
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	p4, p6 := bothFamilies()[0], bothFamilies()[1]
-	w.listen(t, p4.listen+":10000", p6.listen+":10000")
-	w.sync(t, append(p4.redirects(), p6.redirects()...))
+	p4, p6 := nettest.BothFamilies()[0], nettest.BothFamilies()[1]
+	w.listen(t, p4.Listen+":10000", p6.Listen+":10000")
+	w.sync(t, append(p4.Redirects(), p6.Redirects()...))
 	ask := func(n int, from, portal, want string) {
 		for range n {
-			p := sent(from, portal)
-			require.Equal(t, want, w.send(t, p, want), "%s", p)
+			p := nettest.Sent(from, portal)
+			require.Equal(t, want, w.Send(t, p, want), "%s", p)
 		}
 	}
 	ask(3, "client", "TCP 10.96.0.10:80", "listener 169.254.77.1:10000")
 	ask(2, "pod", "UDP [fd96::10]:80", "listener [fd77::1]:10000")
 	ask(1, "node", "TCP [::1]:30080", "listener [fd77::1]:10000")
-	ask(2, "client", "UDP 10.96.0.11:80", refused)
-	ask(1, "client", "UDP 10.96.0.12:80", dropped)
-	ask(1, "client", "TCP 169.254.77.1:10000", refused)
-	ask(1, "pod", "UDP [fd77::1]:10000", refused)
+	ask(2, "client", "UDP 10.96.0.11:80", nettest.Refused)
+	ask(1, "client", "UDP 10.96.0.12:80", nettest.Dropped)
+	ask(1, "client", "TCP 169.254.77.1:10000", nettest.Refused)
+	ask(1, "pod", "UDP [fd77::1]:10000", nettest.Refused)
 	w.Node.Do(t, func() {
 		got, err := w.runner.Counts(t.Context())
 		require.NoError(t, err)
@@ -274,7 +274,7 @@ func TestCountsWithoutTables(t *testing.T) {
 func TestContextEndsSync(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.sync(t, mixed())
+	w.sync(t, nettest.Mixed())
 	before := dump(t, w.Node)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -305,7 +305,7 @@ func TestNFTVanishesWhileRunningAndComesBack(t *testing.T) {
 	require.NoError(t, os.Symlink(binary, dir+"/nft"))
 	r, err := New(dual())
 	require.NoError(t, err)
-	require.NoError(t, r.Sync(t.Context(), mixed()))
+	require.NoError(t, r.Sync(t.Context(), nettest.Mixed()))
 	require.NoError(t, os.Remove(dir+"/nft"))
 	for range 2 {
 		require.ErrorIs(t, r.Sync(t.Context(), nil), ErrNoNFT)

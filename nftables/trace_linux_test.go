@@ -16,29 +16,6 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
-// packet is the first one of a connection or flow.
-type packet struct {
-	from  string // "client", "pod", "node"
-	proto service.Protocol
-	dst   netip.AddrPort
-	mark  uint32
-}
-
-func (p packet) String() string {
-	s := fmt.Sprintf("%s from %s to %s", p.proto, p.from, p.dst)
-	if p.mark != 0 {
-		s += fmt.Sprintf(" marked %#x", p.mark)
-	}
-	return s
-}
-
-// What may become of a packet; beside them "listener ADDR:PORT".
-const (
-	passes  = "passes" // goes where it was sent to
-	refused = "refused"
-	dropped = "dropped"
-)
-
 // tracer walks packets through the rules that the kernel has, as nft lists
 // them. It knows nothing of how they came about: it evaluates each expression
 // of each rule, and fails the test at one that it does not know.
@@ -57,7 +34,7 @@ type tracedChain struct {
 
 // walk is one packet on its way.
 type walk struct {
-	packet
+	nettest.Packet
 	dst  netip.AddrPort // now
 	dnat bool
 	iif  string
@@ -128,15 +105,15 @@ func (tr *tracer) chain(table, name string) *tracedChain {
 
 // trace says what becomes of a packet: which hooks it passes is the kernel's
 // doing and told here, everything else is in the rules.
-func (tr *tracer) trace(p packet) string {
-	w := &walk{packet: p, dst: p.dst, iif: "eth"}
+func (tr *tracer) trace(p nettest.Packet) string {
+	w := &walk{Packet: p, dst: p.Dst, iif: "eth"}
 	hooks := []string{"prerouting", "input"}
-	if p.from == "node" {
+	if p.From == "node" {
 		hooks, w.iif = []string{"output", "prerouting", "input"}, "lo"
 	}
 	for _, hook := range hooks {
 		isLocal := w.dst.Addr().IsLoopback() || slices.Contains(tr.local, w.dst.Addr())
-		leaves := hook == "input" || p.from == "node" && hook == "prerouting"
+		leaves := hook == "input" || p.From == "node" && hook == "prerouting"
 		if leaves && !isLocal {
 			break // to another host
 		}
@@ -147,7 +124,7 @@ func (tr *tracer) trace(p packet) string {
 	if w.dnat {
 		return "listener " + w.dst.String()
 	}
-	return passes
+	return nettest.Passes
 }
 
 func (tr *tracer) hook(w *walk, hook string) string {
@@ -155,7 +132,7 @@ func (tr *tracer) hook(w *walk, hook string) string {
 	var chains []tracedChain
 	for _, c := range tr.chains {
 		// A connection is translated in the first nat chains that it passes.
-		again := c.kind == "nat" && w.from == "node" && hook != "output"
+		again := c.kind == "nat" && w.From == "node" && hook != "output"
 		if c.hook == hook && strings.HasPrefix(c.table, family+" ") && !again {
 			chains = append(chains, c)
 		}
@@ -199,12 +176,12 @@ func (tr *tracer) expression(w *walk, table, kind string, v any) (verdict string
 	case "match":
 		return "", tr.matches(w, table, arg)
 	case "reject":
-		if arg["type"] == "tcp reset" && w.proto != service.TCP {
+		if arg["type"] == "tcp reset" && w.Proto != service.TCP {
 			return "", false // nft leaves the match that this implies out of its listings
 		}
-		return refused, true
+		return nettest.Refused, true
 	case "drop":
-		return dropped, true
+		return nettest.Dropped, true
 	case "return", "accept":
 		return kind, true
 	case "goto":
@@ -280,11 +257,11 @@ func (tr *tracer) value(w *walk, of any) any {
 		}
 		switch what {
 		case "meta mark":
-			return float64(w.mark)
+			return float64(w.Mark)
 		case "meta iif":
 			return w.iif
 		case "meta l4proto":
-			return w.proto.Lower()
+			return w.Proto.Lower()
 		case "ip daddr", "ip6 daddr":
 			return w.dst.Addr().String()
 		case "th dport":

@@ -3,7 +3,6 @@
 package nftables
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -11,90 +10,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
-
-// ask is what a table says of packets to one address over both protocols.
-type ask struct {
-	from []string
-	dst  string
-	mark uint32
-	want string
-}
-
-// In the tables each family has the same addresses, with these parts.
-type parts struct {
-	family                          service.Family
-	listen, node, loopback, portals string // the last lacks its end
-}
-
-func bothFamilies() []parts {
-	return []parts{
-		{service.IPv4, "169.254.77.1", "10.10.2.1", "127.0.0.1", "10.96.0."},
-		{service.IPv6, "[fd77::1]", "[fd10:2::1]", "[::1]", "[fd96::"},
-	}
-}
-
-// portal is an address of a Service: its end and port.
-func (p parts) portal(end, port int) string {
-	if p.family == service.IPv6 {
-		return fmt.Sprintf("%s%d]:%d", p.portals, end, port)
-	}
-	return fmt.Sprintf("%s%d:%d", p.portals, end, port)
-}
-
-func (p parts) redirects() []service.Redirect {
-	var all []service.Redirect
-	for _, proto := range []string{"TCP ", "UDP "} {
-		all = append(all,
-			redirect("web", proto+p.portal(10, 80), service.ToListener, p.listen+":10000"),
-			redirect("none", proto+p.portal(11, 80), service.Refuse),
-			redirect("away", proto+p.portal(12, 80), service.Drop),
-			redirect("web", proto+p.node+":30080", service.ToListener, p.listen+":10000"),
-			redirect("none", proto+p.node+":30081", service.Refuse),
-			redirect("web", proto+p.loopback+":30080", service.ToListener, p.listen+":10000"),
-			redirect("none", proto+p.loopback+":30081", service.Refuse),
-			redirect("away", proto+p.loopback+":30082", service.Drop),
-		)
-	}
-	return all
-}
-
-func (p parts) asks() []ask {
-	everyone, node := []string{"client", "pod", "node"}, []string{"node"}
-	const own = 0x4000000
-	toListener := "listener " + p.listen + ":10000"
-	return []ask{
-		{everyone, p.portal(10, 80), 0, toListener},
-		{everyone, p.portal(11, 80), 0, refused},
-		{everyone, p.portal(12, 80), 0, dropped},
-		{everyone, p.portal(10, 81), 0, passes},
-		{everyone, p.node + ":30080", 0, toListener},
-		{everyone, p.node + ":30081", 0, refused},
-		{everyone, p.node + ":22", 0, passes},
-		{node, p.loopback + ":30080", 0, toListener},
-		{node, p.loopback + ":30081", 0, refused},
-		{node, p.loopback + ":30082", 0, dropped},
-		{node, p.loopback + ":22", 0, passes},
-
-		// Listeners answer nobody who comes past a portal, but their address
-		// is an address like others outside their range.
-		{everyone, p.listen + ":10000", 0, refused},
-		{everyone, p.listen + ":10001", 0, refused},
-		{everyone, p.listen + ":9999", 0, passes},
-		{node, p.listen + ":10000", own, refused},
-
-		// Own dials, whatever other bits they carry, go to endpoints.
-		{node, p.portal(10, 80), own, passes},
-		{node, p.portal(11, 80), own | 1, passes},
-		{node, p.portal(12, 80), own, passes},
-		{node, p.portal(10, 80), 1, toListener},
-		{node, p.node + ":30080", own, passes},
-		{node, p.node + ":30081", own, passes},
-		{node, p.loopback + ":30080", own, passes},
-		{node, p.loopback + ":30081", own, passes},
-	}
-}
 
 // The tracer's verdict, from what the kernel lists, equals what becomes of
 // real packets, for each kind of redirect, from everywhere.
@@ -102,25 +20,25 @@ func TestPacketsGoWhereTheRulesSay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var redirects []service.Redirect
-	for _, p := range bothFamilies() {
-		redirects = append(redirects, p.redirects()...)
-		w.listen(t, p.listen+":10000", p.listen+":10001")
+	for _, p := range nettest.BothFamilies() {
+		redirects = append(redirects, p.Redirects()...)
+		w.listen(t, p.Listen+":10000", p.Listen+":10001")
 		for _, end := range []int{10, 11, 12} {
-			own(t, w.Back, netip.MustParseAddrPort(p.portal(end, 80)).Addr().String())
-			serve(t, w.Back, passes, p.portal(end, 80), p.portal(end, 81))
+			w.Back.Own(t, netip.MustParseAddrPort(p.Portal(end, 80)).Addr().String())
+			w.Back.ServeBoth(t, nettest.Passes, p.Portal(end, 80), p.Portal(end, 81))
 		}
-		serve(t, w.Node, passes, p.listen+":9999", p.node+":22", p.node+":30080", p.node+":30081",
-			p.loopback+":22", p.loopback+":30080", p.loopback+":30081")
+		w.Node.ServeBoth(t, nettest.Passes, p.Listen+":9999", p.Listen+":65534", p.Listen+":65535", p.Node+":22", p.Node+":30080", p.Node+":30081",
+			p.Loopback+":22", p.Loopback+":30080", p.Loopback+":30081")
 	}
 	w.sync(t, redirects)
 	tr := newTracer(t, w.Bed, w.config.Listen)
-	for _, p := range bothFamilies() {
-		for _, a := range p.asks() {
-			for _, from := range a.from {
+	for _, p := range nettest.BothFamilies() {
+		for _, a := range p.Asks() {
+			for _, from := range a.From {
 				for _, proto := range []string{"TCP ", "UDP "} {
-					packet := sent(from, proto+a.dst, a.mark)
-					assert.Equal(t, a.want, tr.trace(packet), "the rules say of %s", packet)
-					assert.Equal(t, a.want, w.send(t, packet, a.want), "really: %s", packet)
+					packet := nettest.Sent(from, proto+a.Dst, a.Mark)
+					assert.Equal(t, a.Want, tr.trace(packet), "the rules say of %s", packet)
+					assert.Equal(t, a.Want, w.Send(t, packet, a.Want), "really: %s", packet)
 				}
 			}
 		}
@@ -135,33 +53,33 @@ func TestPacketsGoWhereTheRulesSayByChance(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	w := newWorld(t)
-	for _, p := range bothFamilies() {
-		w.listen(t, p.listen+":10000", p.listen+":10001")
+	for _, p := range nettest.BothFamilies() {
+		w.listen(t, p.Listen+":10000", p.Listen+":10001")
 		for end := range 4 {
-			own(t, w.Back, netip.MustParseAddrPort(p.portal(end+1, 80)).Addr().String())
-			serve(t, w.Back, passes, p.portal(end+1, 80))
+			w.Back.Own(t, netip.MustParseAddrPort(p.Portal(end+1, 80)).Addr().String())
+			w.Back.ServeBoth(t, nettest.Passes, p.Portal(end+1, 80))
 		}
-		serve(t, w.Node, passes, p.node+":80", p.loopback+":80")
+		w.Node.ServeBoth(t, nettest.Passes, p.Node+":80", p.Loopback+":80")
 	}
-	destination := func(p parts) string {
+	destination := func(p nettest.Parts) string {
 		if n := r.IntN(6); n < 4 {
-			return p.portal(n+1, 80)
+			return p.Portal(n+1, 80)
 		}
-		return []string{p.node, p.loopback}[r.IntN(2)] + ":80"
+		return []string{p.Node, p.Loopback}[r.IntN(2)] + ":80"
 	}
 	chance := func(of ...string) string { return of[r.IntN(len(of))] }
 	for range 20 {
 		redirects := make(map[string]service.Redirect)
 		for range r.IntN(20) {
-			p := bothFamilies()[r.IntN(2)]
+			p := nettest.BothFamilies()[r.IntN(2)]
 			portal := chance("TCP ", "UDP ") + destination(p)
 			switch r.IntN(8) {
 			case 0:
-				redirects[portal] = redirect("s", portal, service.Drop)
+				redirects[portal] = nettest.Redirect("s", portal, service.Drop)
 			case 1, 2:
-				redirects[portal] = redirect("s", portal, service.Refuse)
+				redirects[portal] = nettest.Redirect("s", portal, service.Refuse)
 			default:
-				redirects[portal] = redirect("s", portal, service.ToListener, p.listen+chance(":10000", ":10001"))
+				redirects[portal] = nettest.Redirect("s", portal, service.ToListener, p.Listen+chance(":10000", ":10001"))
 			}
 		}
 		var state []service.Redirect
@@ -171,16 +89,16 @@ func TestPacketsGoWhereTheRulesSayByChance(t *testing.T) {
 		w.sync(t, state)
 		tr := newTracer(t, w.Bed, w.config.Listen)
 		for range 15 {
-			p := bothFamilies()[r.IntN(2)]
-			packet := sent(chance("client", "pod", "node"), chance("TCP ", "UDP ")+destination(p))
-			if packet.dst.Addr().IsLoopback() {
-				packet.from = "node"
+			p := nettest.BothFamilies()[r.IntN(2)]
+			packet := nettest.Sent(chance("client", "pod", "node"), chance("TCP ", "UDP ")+destination(p))
+			if packet.Dst.Addr().IsLoopback() {
+				packet.From = "node"
 			}
-			if packet.from == "node" && r.IntN(3) == 0 {
-				packet.mark = 0x4000000
+			if packet.From == "node" && r.IntN(3) == 0 {
+				packet.Mark = 0x4000000
 			}
 			want := tr.trace(packet)
-			assert.Equal(t, want, w.send(t, packet, want), "%s, with %v", packet, state)
+			assert.Equal(t, want, w.Send(t, packet, want), "%s, with %v", packet, state)
 		}
 		if t.Failed() {
 			return

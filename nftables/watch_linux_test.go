@@ -60,7 +60,7 @@ func TestCase31_WipedTablesAreRestored(t *testing.T) {
 	w.config.CheckPeriod = time.Hour // the canary alone
 	w.config.CanaryPeriod = 50 * time.Millisecond
 	w.restart(t)
-	w.sync(t, mixed())
+	w.sync(t, nettest.Mixed())
 	want := dump(t, w.Node)
 
 	found := make(chan error)
@@ -93,14 +93,14 @@ func TestCase31_WipedTablesAreRestored(t *testing.T) {
 		case <-time.After(nettest.Patience):
 			require.FailNow(t, "nobody noticed", wipe.command)
 		}
-		w.sync(t, mixed()) // as the caller's loop does
+		w.sync(t, nettest.Mixed()) // as the caller's loop does
 		assert.Equal(t, want, dump(t, w.Node), wipe.command)
 	}
 
 	// Others' rules, and changes of our own, are no damage.
 	w.spoil(t, "add table ip firewall")
-	w.sync(t, mixed()[2:])
-	w.sync(t, mixed())
+	w.sync(t, nettest.Mixed()[2:])
+	w.sync(t, nettest.Mixed())
 	assert.Eventually(t, func() bool { return !w.changed(t) }, nettest.Patience, 10*time.Millisecond)
 	w.spoil(t, "delete table ip firewall")
 	assert.Eventually(t, func() bool { return !w.changed(t) }, nettest.Patience, 10*time.Millisecond)
@@ -119,11 +119,11 @@ func TestCase31_EveryChangeOfOursIsFound(t *testing.T) {
 			w := newWorld(t)
 			w.config.SharedListen = shared
 			w.restart(t)
-			redirects := mixed()
+			redirects := nettest.Mixed()
 			for range 300 { // several to a line of what nft prints, and in any order
 				n := len(redirects)
-				p := bothFamilies()[n%2]
-				redirects = append(redirects, redirect("many", "UDP "+p.portal(99, 1000+n), service.ToListener, fmt.Sprintf("%s:%d", p.listen, 11000+n)))
+				p := nettest.BothFamilies()[n%2]
+				redirects = append(redirects, nettest.Redirect("many", "UDP "+p.Portal(99, 1000+n), service.ToListener, fmt.Sprintf("%s:%d", p.Listen, 11000+n)))
 			}
 			w.sync(t, redirects)
 			want := dump(t, w.Node)
@@ -162,7 +162,7 @@ func TestCase31_EveryChangeShows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	require.False(t, w.changed(t), "nothing was written")
-	w.sync(t, mixed())
+	w.sync(t, nettest.Mixed())
 	require.True(t, w.changed(t), "the tables were written and not yet looked at")
 	require.NoError(t, w.check(t))
 	require.False(t, w.changed(t))
@@ -170,13 +170,13 @@ func TestCase31_EveryChangeShows(t *testing.T) {
 	require.True(t, w.changed(t))
 	require.NoError(t, w.check(t), "others' rules are not ours")
 	require.False(t, w.changed(t))
-	for _, redirects := range [][]service.Redirect{mixed()[3:], mixed(), mixed()} {
+	for _, redirects := range [][]service.Redirect{nettest.Mixed()[3:], nettest.Mixed(), nettest.Mixed()} {
 		w.sync(t, redirects)
 		assert.False(t, w.changed(t), "our own change need not be looked at")
 		require.NoError(t, w.check(t))
 	}
 	w.spoil(t, "delete table inet firewall")
-	w.sync(t, mixed()[3:])
+	w.sync(t, nettest.Mixed()[3:])
 	assert.True(t, w.changed(t), "our own change does not hide somebody else's")
 	require.NoError(t, w.check(t))
 }
@@ -185,7 +185,7 @@ func TestCase31_EveryChangeShows(t *testing.T) {
 func TestCase31_WatchTellsWhenItCannotLook(t *testing.T) {
 	r, _, nft := fake(dual())
 	r.config.CheckPeriod, r.config.CanaryPeriod = 10*time.Millisecond, time.Hour
-	require.NoError(t, r.Sync(t.Context(), mixed()))
+	require.NoError(t, r.Sync(t.Context(), nettest.Mixed()))
 	broken := errors.New("no such luck")
 	r.tables = func(context.Context) ([]foundTable, error) { return nil, broken }
 	fakeNFT(t, `echo "no such luck" >&2; exit 1`)
@@ -199,7 +199,7 @@ func TestCase31_WatchTellsWhenItCannotLook(t *testing.T) {
 	}))
 	assert.Equal(t, 1, told)
 	nft.runs = nil
-	require.ErrorIs(t, r.Sync(t.Context(), mixed()), broken, "it looks for tables, to replace all")
+	require.ErrorIs(t, r.Sync(t.Context(), nettest.Mixed()), broken, "it looks for tables, to replace all")
 }
 
 // Versions of nft print tables in slightly different ways.
