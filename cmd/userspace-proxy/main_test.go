@@ -167,9 +167,9 @@ type statusz struct {
 		Services, Endpoints int
 	}
 	Ports []struct {
-		Name, Family, Affinity string
-		Portals                []struct{ Kind, Addr, Listener, State string }
-		Endpoints              []struct {
+		Name, Family, Affinity, Source string
+		Portals                        []struct{ Kind, Addr, Listener, State string }
+		Endpoints                      []struct {
 			Addr, Pod, Why string
 			Picked         bool
 			Connections    int

@@ -40,7 +40,7 @@ func (o *Options) explain(err error) error {
 		return refused("--etcd-cafile: %s did not sign the server's certificate: %s", o.CAFile, text)
 	case has("x509: certificate is valid for"), has("x509: cannot validate certificate for"), has("x509: certificate is not valid for any names"):
 		return refused("--etcd-servers: the server's certificate is for another name: %s", text)
-	case has("remote error: tls:"):
+	case refusesCertificate(text):
 		if o.CertFile == "" {
 			return refused("--etcd-certfile: is needed, since the server wants a certificate: %s", text)
 		}
@@ -51,6 +51,13 @@ func (o *Options) explain(err error) error {
 		text += " (if the server has TLS, write https:// in --etcd-servers)"
 	}
 	return errors.New(text)
+}
+
+// refusesCertificate says whether the server has ended TLS over our certificate:
+// it is missing, has expired, or somebody unknown to it signed it.
+func refusesCertificate(text string) bool {
+	_, alert, ok := strings.Cut(text, "remote error: tls: ")
+	return ok && strings.Contains(alert, "certificate")
 }
 
 // plain is an error without the wrapping of gRPC.
