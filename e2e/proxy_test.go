@@ -77,10 +77,16 @@ func writeFile(t *testing.T, services string) string {
 // launch is start for a file that is there, and waits for nothing.
 func launch(t *testing.T, node *nettest.Host, env []string, file string, flags ...string) *proxy {
 	t.Helper()
+	return launchBy(t, node, []string{os.Getenv(binaryVariable)}, env, file, flags...)
+}
+
+// launchBy is launch by way of another program.
+func launchBy(t *testing.T, node *nettest.Host, program, env []string, file string, flags ...string) *proxy {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	args := append([]string{"run", "--log-level=debug"}, flags...)
 	p := &proxy{node: node, file: file, output: &output{}, ended: make(chan struct{})}
-	p.cmd = node.Command(ctx, os.Getenv(binaryVariable), args...)
+	p.cmd = node.Command(ctx, program[0], append(program[1:len(program):len(program)], args...)...)
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
 	p.cmd.Env = append(os.Environ(), env...)
 	require.NoError(t, p.cmd.Start())

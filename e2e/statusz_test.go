@@ -20,8 +20,8 @@ type statusz struct {
 		GuardedPackets int
 	}
 	Ports []struct {
-		Name    string
-		Portals []struct {
+		Name, Affinity string
+		Portals        []struct {
 			Addr, State, Listener string
 			Hits                  int
 		}
