@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -56,27 +55,6 @@ func TestSource_serverIsRestarted(t *testing.T) {
 	assert.True(t, f.info().Checked.After(age))
 	assert.Len(t, f.messages(), 2, f.messages())
 	require.NoError(t, f.stop())
-}
-
-// TestSource_serverHangs: its connections stay, and nothing comes.
-func TestSource_serverHangs(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.put(serviceKey("web"), aService("web", "10.96.0.1"))
-	f := s.source()
-	f.shows(t, "Service default/web 10.96.0.1")
-	s.signal(syscall.SIGSTOP)
-	f.fails(t, "no answer in time")
-	age := f.info().Checked
-	f.shows(t, "Service default/web 10.96.0.1")
-	// Until the connection is given up as well.
-	require.Eventually(t, func() bool { return !strings.Contains(f.info().Err, "no answer in time") }, time.Minute, time.Millisecond)
-	assert.Equal(t, age, f.info().Checked)
-	s.signal(syscall.SIGCONT)
-	s.put(serviceKey("web"), aService("web", "10.96.0.2"))
-	f.shows(t, "Service default/web 10.96.0.2")
-	f.recovers(t)
-	assert.Equal(t, 1, f.logged("cannot be read"), f.messages())
 }
 
 // TestSource_networkDropsPackets for a moment, and for so long that the

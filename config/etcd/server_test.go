@@ -9,8 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -88,14 +88,11 @@ func binary(t testing.TB) string {
 func (s *server) start() {
 	s.t.Helper()
 	s.begin()
-	cmd, log := s.cmd, s.log
-	require.Eventually(s.t, func() bool {
-		if bytes.Contains([]byte(log.String()), []byte("ready to serve client requests")) {
-			return true
-		}
-		require.NoError(s.t, syscall.Kill(cmd.Process.Pid, 0), log)
-		return false
-	}, time.Minute, 5*time.Millisecond)
+	deadline := time.Now().Add(time.Minute)
+	for !strings.Contains(s.log.String(), "ready to serve client requests") {
+		require.True(s.t, time.Now().Before(deadline), s.log)
+		time.Sleep(5 * time.Millisecond)
+	}
 }
 
 func (s *server) peer() string { return "http://" + s.addr + ":2380" }
@@ -121,10 +118,6 @@ func (s *server) kill() {
 		_ = s.cmd.Process.Kill()
 		_ = s.cmd.Wait() // says that it was killed
 	}
-}
-
-func (s *server) signal(sig syscall.Signal) {
-	require.NoError(s.t, syscall.Kill(s.cmd.Process.Pid, sig))
 }
 
 // connect makes the client for what tests do to the server.
