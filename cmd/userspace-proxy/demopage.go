@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"runtime"
 	"strings"
 	"text/tabwriter"
@@ -97,12 +96,8 @@ func times(n int, command string) string {
 }
 
 // style is for a terminal that shows colours to somebody who wants them
-// (no-color.org). A Windows console may not understand.
+// (no-color.org).
 func (m *Main) style() layout.Style {
-	out, ok := m.Stdout.(*os.File)
-	if !ok || m.Getenv("NO_COLOR") != "" || m.Getenv("TERM") == "dumb" || runtime.GOOS == "windows" {
-		return false
-	}
-	info, err := out.Stat()
-	return layout.Style(err == nil && info.Mode()&os.ModeCharDevice != 0)
+	_, ok := m.terminal()
+	return layout.Style(ok && m.Getenv("NO_COLOR") == "")
 }

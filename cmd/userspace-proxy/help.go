@@ -36,12 +36,10 @@ func help(c *cobra.Command) string {
 				fmt.Fprintf(&b, "  %-12s%s\n", sub.Name(), sub.Short)
 			}
 		}
-		fmt.Fprintf(&b, "\nsee \"%s COMMAND --help\"", c.CommandPath())
 		if !c.HasParent() {
-			fmt.Fprintf(&b, "; \"%s run --help\" has the flags", c.CommandPath())
+			fmt.Fprintf(&b, "\nsee \"%s COMMAND --help\"; \"%s run --help\" has the flags\n", c.CommandPath(), c.CommandPath())
+			return b.String()
 		}
-		b.WriteString("\n")
-		return b.String()
 	}
 	writeFlags(&b, c.Flags())
 	return b.String()

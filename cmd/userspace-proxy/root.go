@@ -26,7 +26,7 @@ command it does what "userspace-proxy run" does, with the same flags.`
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 
-	root.AddCommand(m.newRun(), m.newDemo(), m.newPlan(), m.newExplain(), m.newCleanup(), m.newVersion())
+	root.AddCommand(m.newRun(), m.newDemo(), m.newStatus(), m.newPlan(), m.newExplain(), m.newCleanup(), m.newVersion())
 	root.SetGlobalNormalizationFunc(dashes)
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { c.Print(help(c)) })

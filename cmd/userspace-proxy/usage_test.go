@@ -209,6 +209,26 @@ func TestBadUsage(t *testing.T) {
 			[]string{"explain", "tcp", "10.96.0.1:80", "--address=https://127.0.0.1"},
 			[]string{`--address: "https://127.0.0.1" is not an address like http://127.0.0.1:10249`},
 		},
+		"status in another form": {
+			[]string{"status", "-o", "yaml"},
+			[]string{`--output: must be table or json, got "yaml"`},
+		},
+		"status of two Services": {
+			[]string{"status", "web", "dns"},
+			[]string{`stray argument "dns": give the name of one Service`, `see "userspace-proxy status --help"`},
+		},
+		"status of a Service in two namespaces": {
+			[]string{"status", "shop/web", "-n", "other"},
+			[]string{`--namespace: "shop/web" is asked for, and not in other`},
+		},
+		"status all the time": {
+			[]string{"status", "--watch", "--interval=0s"},
+			[]string{"--interval: must be above 0, got 0s"},
+		},
+		"status of no connections": {
+			[]string{"status", "connections", "--most=0"},
+			[]string{"--most: must be above 0, got 0"},
+		},
 		"a demo that does not move": {
 			[]string{"demo", "--period=0s"},
 			[]string{"--period: must be above 0, got 0s"},
@@ -269,11 +289,11 @@ func TestUnderscoresAreDashes(t *testing.T) {
 // terminal.
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "run", "plan", "explain", "demo", "cleanup", "version"} {
+	for _, command := range []string{"", "run", "plan", "explain", "status", "status connections", "status problems", "demo", "cleanup", "version"} {
 		code, stdout, stderr := run(t, "", append(strings.Fields(command), "--help")...)
 		assert.Zero(t, code)
 		assert.Empty(t, stderr)
-		name := strings.TrimPrefix("userspace-proxy-"+command, "-")
+		name := strings.ReplaceAll("userspace-proxy-"+command, " ", "-")
 		golden(t, "help/"+strings.TrimSuffix(name, "-")+".txt", stdout)
 		for line := range strings.Lines(stdout) {
 			assert.LessOrEqual(t, len(line), 81, line)

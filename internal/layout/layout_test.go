@@ -40,6 +40,10 @@ func TestCut(t *testing.T) {
 	assert.Equal(t, "long…", Cut("longer", 5))
 	assert.Equal(t, "日本…", Cut("日本語", 5))
 	assert.Equal(t, "日…", Cut("日本語", 4))
+	alarm := Style(true).Alarm
+	assert.Equal(t, alarm("red")+" plain", Cut(alarm("red")+" plain", 9))
+	assert.Equal(t, alarm("re…"), Cut(alarm("redder"), 3))
+	assert.Equal(t, alarm("red…"), Cut(alarm("red")+" plain", 4))
 }
 
 func TestWrap(t *testing.T) {

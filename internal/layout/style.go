@@ -21,5 +21,11 @@ func (s Style) as(code, text string) string {
 	if !s || text == "" {
 		return text
 	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
+	return paint + code + "m" + text + unpaint
 }
+
+// What a Style puts around a text (ECMA-48, SGR).
+const (
+	paint   = "\x1b["
+	unpaint = paint + "0m"
+)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/width"
 )
@@ -62,17 +63,38 @@ func isUnsafe(r rune) bool {
 }
 
 // Cut is a text in no more than most columns; what was cut off is an ellipsis.
+// What a Style has painted stays painted, and no more than that.
 func Cut(s string, most int) string {
-	if Width(s) <= most {
-		return s
-	}
-	n := 1 // of the ellipsis
-	for i, r := range s {
+	n, last, painted := 0, 0, false // last: where the ellipsis would go
+	for i := 0; i < len(s); {
+		if end := paintEnd(s[i:]); end > 0 {
+			painted = true
+			i += end
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(s[i:])
 		if n += runeWidth(r); n > most {
-			return s[:i] + "…"
+			s = s[:last] + "…"
+			if painted {
+				s += unpaint
+			}
+			return s
+		}
+		i += size
+		if n < most {
+			last = i
 		}
 	}
 	return s
+}
+
+// paintEnd is how long the sequence is that a text begins with, if a Style made
+// it; else 0.
+func paintEnd(s string) int {
+	if !strings.HasPrefix(s, paint) {
+		return 0
+	}
+	return strings.IndexByte(s, 'm') + 1
 }
 
 // Wrap breaks a text into lines of most columns, at spaces. A word that is

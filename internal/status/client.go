@@ -40,6 +40,9 @@ func NewClient(address string) (*Client, error) {
 	}, nil
 }
 
+// Base is where the client asks, for people.
+func (c *Client) Base() string { return c.base }
+
 // Close ends the connections that are kept.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 

@@ -54,8 +54,8 @@ func (c Config) statusz(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		asked, err := strconv.Atoi(text)
-		if err != nil || asked < 0 || asked > mostListed {
-			http.Error(w, fmt.Sprintf("%s: %q is not a number from 0 to %d", name, text, mostListed), http.StatusBadRequest)
+		if err != nil || asked < 0 || asked > MostListed {
+			http.Error(w, fmt.Sprintf("%s: %q is not a number from 0 to %d", name, text, MostListed), http.StatusBadRequest)
 			return
 		}
 		*n = asked

@@ -42,9 +42,11 @@ type Hits struct {
 // Lists are how many of what is listed one by one a report has at most.
 type Lists struct{ Connections, Flows int }
 
-// listed is how many there are unless the request asks for another number, and
-// mostListed how many it can ask for.
-const listed, mostListed = 1000, 100_000
+// listed is how many there are unless the request asks for another number.
+const listed = 1000
+
+// MostListed is how many it can ask for.
+const MostListed = 100_000
 
 // whole is the report with empty lists where there were none, so that who
 // reads its JSON need not tell null from [].
