@@ -51,11 +51,11 @@ func TestCase19_SendersFollowEveryChange(t *testing.T) {
 		defer func() { assert.NoError(t, long.Close()) }()
 		require.NoError(t, long.SetDeadline(time.Now().Add(3*patience)))
 		requireEcho(t, long, "", "a\n")
-		require.Zero(t, p.metric(t, "userspace_proxy_conntrack_entries_deleted_total"))
+		require.Zero(t, p.metric(t, "kubeproxy_conntrack_reconciler_deleted_entries_total"))
 		p.write(t, manifest(other, with(a)))
 		requireAnswered(t, senders, "a")
 		deleted := len(senders) // those that led nowhere
-		require.Equal(t, deleted, p.metric(t, "userspace_proxy_conntrack_entries_deleted_total"))
+		require.Equal(t, deleted, p.metric(t, "kubeproxy_conntrack_reconciler_deleted_entries_total"))
 
 		// Nothing to delete: the listener stays.
 		p.write(t, manifest(other, with(b)))
@@ -64,7 +64,7 @@ func TestCase19_SendersFollowEveryChange(t *testing.T) {
 		requireRefused(t, senders)
 		p.write(t, manifest(other, with(a)))
 		requireAnswered(t, senders, "a")
-		require.Equal(t, deleted, p.metric(t, "userspace_proxy_conntrack_entries_deleted_total"))
+		require.Equal(t, deleted, p.metric(t, "kubeproxy_conntrack_reconciler_deleted_entries_total"))
 
 		// Another Service takes its place, at one moment.
 		renamed := with(b)
@@ -72,7 +72,7 @@ func TestCase19_SendersFollowEveryChange(t *testing.T) {
 		p.write(t, manifest(other, renamed))
 		requireAnswered(t, senders, "b")
 		deleted += len(senders)
-		require.Equal(t, deleted, p.metric(t, "userspace_proxy_conntrack_entries_deleted_total"))
+		require.Equal(t, deleted, p.metric(t, "kubeproxy_conntrack_reconciler_deleted_entries_total"))
 
 		// It goes, and comes back. Meanwhile nobody has the addresses.
 		p.write(t, manifest(other))
@@ -129,16 +129,19 @@ func requireSent(t *testing.T, senders []*sender, n int) {
 	}
 }
 
-// metric is a number that the proxy tells, of one value without labels.
+// metric is a number that the proxy tells, the sum over all labels; of a metric
+// with labels there may be none yet.
 func (p *proxy) metric(t *testing.T, name string) int {
 	t.Helper()
 	body, err := p.node.Get(t.Context(), metricsURL)
 	require.NoError(t, err)
-	found := regexp.MustCompile(`(?m)^` + name + ` (\d+)$`).FindStringSubmatch(body)
-	require.NotNil(t, found, "%s in\n%s", name, body)
-	n, err := strconv.Atoi(found[1])
-	require.NoError(t, err)
-	return n
+	sum := 0
+	for _, found := range regexp.MustCompile(`(?m)^`+name+`(?:\{.*\})? (\d+)$`).FindAllStringSubmatch(body, -1) {
+		n, err := strconv.Atoi(found[1])
+		require.NoError(t, err)
+		sum += n
+	}
+	return sum
 }
 
 // TestCase11_LateReplyArrives: a server takes two seconds and a half, which is

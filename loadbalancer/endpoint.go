@@ -45,14 +45,15 @@ func (e *endpoint) picked(now time.Time) {
 
 // failed begins a rest. Dials that were under way when it began and fail
 // after it are counted, but do not make it longer: a hundred clients that hit
-// one failure together are one failure.
-func (e *endpoint) failed(now time.Time) {
+// one failure together are one failure. It says whether a rest has begun.
+func (e *endpoint) failed(now time.Time) bool {
 	e.failures++
 	if e.rests(now) && !e.onTrial {
-		return
+		return false
 	}
 	e.rest = min(max(2*e.rest, firstRest), longestRest)
 	e.onTrial, e.until = false, now.Add(e.rest)
+	return true
 }
 
 // succeeded ends rest and trial.

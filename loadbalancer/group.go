@@ -20,6 +20,7 @@ type Group struct {
 	byAddr   map[netip.AddrPort]*endpoint
 	ring     ring
 	affinity affinity
+	rests    uint64 // that have begun
 }
 
 // NewGroup makes a group without endpoints and without affinity. It reads the
@@ -152,6 +153,8 @@ func (g *Group) Failed(addr netip.AddrPort) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if ep := g.byAddr[addr]; ep != nil {
-		ep.failed(g.now())
+		if ep.failed(g.now()) {
+			g.rests++
+		}
 	}
 }

@@ -20,11 +20,12 @@ type tcpListener struct {
 	sock    *tcpSocket
 	group   balancer
 	open    *openCount // connections of its Service
+	account *account
 	engine  *tcpEngine
 	serving bool
 }
 
-func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, open *openCount, s *shared) (*tcpListener, error) {
+func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, open *openCount, account *account, s *shared) (*tcpListener, error) {
 	sock, err := openTCP(addr)
 	if err != nil {
 		return nil, err
@@ -40,7 +41,7 @@ func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, open *
 		_ = sock.close()
 		return nil, err
 	}
-	return &tcpListener{key: key, sock: sock, group: group, open: open, engine: s.tcp}, nil
+	return &tcpListener{key: key, sock: sock, group: group, open: open, account: account, engine: s.tcp}, nil
 }
 
 func (l *tcpListener) addr() netip.AddrPort { return l.sock.addr }
@@ -183,7 +184,7 @@ func (a *acceptor) refuses(client netip.AddrPort) string {
 
 // pause leaves connections in the kernel's queue for a moment.
 func (a *acceptor) pause(why, message string) {
-	a.engine.shared.metrics.AcceptErrors.WithLabelValues(why).Inc()
+	a.engine.shared.metrics.acceptErrors.WithLabelValues(why).Inc()
 	a.engine.shared.warn.limited(a.engine.shared.log, message)
 	a.loop.unwatch(a.sock.fd)
 	a.loop.paused = append(a.loop.paused, a)

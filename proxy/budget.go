@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/metric"
 )
 
 // spare is the number of descriptors left to everything that is neither a
@@ -110,25 +112,30 @@ func (b *budget) status() BudgetStatus {
 // budgetMetrics shows a budget to Prometheus, once there is one.
 type budgetMetrics struct{ atomic.Pointer[budget] }
 
-// Describe is part of prometheus.Collector. Nothing is described ahead: the
-// descriptions come with the values.
-func (m *budgetMetrics) Describe(chan<- *prometheus.Desc) {}
-
-// Collect is part of prometheus.Collector.
-func (m *budgetMetrics) Collect(to chan<- prometheus.Metric) {
-	b := m.Load()
-	if b == nil {
-		return
-	}
-	gauge := func(d *prometheus.Desc, v int, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
-	}
-	st := b.status()
-	gauge(prometheus.NewDesc("userspace_proxy_descriptors_budget", "File descriptors that listeners, connections and flows share.", nil, nil), st.Total)
-	used := prometheus.NewDesc("userspace_proxy_descriptors_used", "File descriptors of the budget that are in use, by what for.", []string{"use"}, nil)
-	gauge(used, st.Listeners, "listeners")
-	gauge(used, st.Traffic-st.Flows, "connections")
-	gauge(used, st.Flows, "flows")
+func newBudgetMetrics(set metric.Set) *budgetMetrics {
+	m := new(budgetMetrics)
+	total := set.AskedGauge(metric.Def{
+		Name: "userspace_proxy_descriptors_budget",
+		Help: "File descriptors that listeners, connections and flows share.",
+	})
+	used := set.AskedGauge(metric.Def{
+		Name:   "userspace_proxy_descriptors_used",
+		Help:   "File descriptors of the budget that are in use, by what for.",
+		Labels: []metric.Label{{Name: "use", Values: "`listeners`: one for each Service port, three quarters at most; `connections`: two each; `flows`: one each"}},
+		Worry:  "All together come near `userspace_proxy_descriptors_budget`: new clients will wait. Raise the limit on open files (`LimitNOFILE`, `ulimit -n`).",
+	})
+	set.OnScrape(func(to chan<- prometheus.Metric) {
+		b := m.Load()
+		if b == nil {
+			return
+		}
+		st := b.status()
+		to <- total.Is(float64(st.Total))
+		to <- used.Is(float64(st.Listeners), "listeners")
+		to <- used.Is(float64(st.Traffic-st.Flows), "connections")
+		to <- used.Is(float64(st.Flows), "flows")
+	})
+	return m
 }
 
 // flowBudget is what UDP flows take from: one descriptor each, and no more of

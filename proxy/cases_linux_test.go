@@ -271,7 +271,7 @@ func TestCase7_LocalPortsRunOut(t *testing.T) {
 		name, _ := client()
 		require.Equal(t, "b\n", name)
 	}
-	assert.Positive(t, testutil.ToFloat64(f.config.Metrics.DialFailures.WithLabelValues("no_local_port")))
+	assert.Positive(t, testutil.ToFloat64(f.config.Metrics.dialFailures.WithLabelValues("no_local_port")))
 	for _, conn := range open {
 		_ = conn.SetLinger(0)
 		require.NoError(t, conn.Close())
@@ -397,7 +397,7 @@ func TestCase9_EMFILE(t *testing.T) {
 	require.NoError(t, unix.Close(lowest))
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(lowest), Max: before.Max}))
 	failures := func() float64 {
-		return testutil.ToFloat64(f.config.Metrics.AcceptErrors.WithLabelValues("descriptors"))
+		return testutil.ToFloat64(f.config.Metrics.acceptErrors.WithLabelValues("descriptors"))
 	}
 	for _, fd := range clients {
 		require.NoError(t, unix.Connect(fd, &unix.SockaddrInet4{Port: int(f.portal.Port()), Addr: f.portal.Addr().As4()}))

@@ -63,6 +63,8 @@ type Config struct {
 	MaxUDPFlows      int           // default 65536
 	DrainTimeout     time.Duration // how long connections live on after the end of Run's context; 0: they end at once
 
+	MetricsPerEndpoint bool // of each endpoint beside those of each service port
+
 	SyncPeriod    time.Duration // between full reconciles; default 30 s
 	MinSyncPeriod time.Duration // between two reconciles; default 100 ms
 	Linger        time.Duration // how long a replaced listener accepts on; default 1 s

@@ -13,9 +13,10 @@ import (
 
 // connection is one TCP connection, as status shows it.
 type connection struct {
-	key    service.Key
-	client netip.AddrPort
-	since  time.Time
+	key     service.Key
+	account *account
+	client  netip.AddrPort
+	since   time.Time
 
 	// Set when connected, under the engine's mu.
 	endpoint netip.AddrPort
@@ -93,8 +94,27 @@ func (c *tcpEngine) connected(n *connection, endpoint netip.AddrPort, r *relay) 
 
 func (c *tcpEngine) remove(n *connection) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	delete(c.all, n)
-	c.mu.Unlock()
+	if n.relay != nil {
+		n.account.up.Add(n.relay.up.bytes.Load())
+		n.account.down.Add(n.relay.down.bytes.Load())
+	}
+}
+
+// bytes are those that connections have carried, open ones and ended ones. No
+// connection ends meanwhile, so that none is missed or counted twice.
+func (c *tcpEngine) bytes(of []*account) bytesOf {
+	sums := make(bytesOf, len(of))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sums.addEnded(of)
+	for n := range c.all {
+		if n.relay != nil {
+			sums.add(n.account, n.relay.up.bytes.Load(), n.relay.down.bytes.Load())
+		}
+	}
+	return sums
 }
 
 // abortAll resets every connection, and those that are still being dialled.

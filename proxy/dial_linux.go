@@ -108,6 +108,7 @@ func (d *dialing) settle() {
 // start connects, without waiting.
 func (a *attempt) start() error {
 	s := a.dialing.session
+	s.loop.engine.shared.metrics.dials.Inc()
 	fd, err := s.loop.connect(s.listener, a.endpoint)
 	if err != nil {
 		return err

@@ -111,6 +111,7 @@ func (d *dialer) close(conn *net.TCPConn) {
 
 func (d *dialer) attempt(ctx context.Context, to ownDial, results chan<- attempt) {
 	endpoint := to.endpoint
+	d.metrics.dials.Inc()
 	nd := net.Dialer{
 		KeepAlive:       -1, // as keepAliveConfig says, no default
 		KeepAliveConfig: keepAliveConfig(d.keepAlive),

@@ -83,6 +83,25 @@ func (e *tcpEngine) list(most int) (list []ConnectionStatus) {
 	return list
 }
 
+// bytes are those that connections have carried, open ones and ended ones. No
+// connection ends meanwhile, so that none is missed or counted twice.
+func (e *tcpEngine) bytes(of []*account) bytesOf {
+	sums := make(bytesOf, len(of))
+	for _, l := range e.loops {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+	}
+	sums.addEnded(of)
+	for _, l := range e.loops {
+		for s := range l.sessions {
+			if s.endpointAddr.IsValid() {
+				sums.add(s.listener.account, s.client.carried.Load(), s.endpoint.carried.Load())
+			}
+		}
+	}
+	return sums
+}
+
 // close resets every connection and returns when the loops have ended.
 // Listeners must be closed before.
 func (e *tcpEngine) close() {

@@ -60,7 +60,7 @@ func requireTurnedAway(t *testing.T, client netip.Addr, to netip.AddrPort) {
 }
 
 func (f *fixture) turnedAway(why string) int {
-	return int(testutil.ToFloat64(f.config.Metrics.Refused.WithLabelValues(why)))
+	return int(testutil.ToFloat64(f.config.Metrics.refused[why]))
 }
 
 // logged is a configuration whose log, at info, is kept.
@@ -185,8 +185,8 @@ func TestCase49_TenThousandShortConnections(t *testing.T) {
 			}
 			workers.Wait()
 			f.drained()
-			served := int(testutil.ToFloat64(f.config.Metrics.Connections.WithLabelValues("eof"))) +
-				int(testutil.ToFloat64(f.config.Metrics.Connections.WithLabelValues("reset")))
+			served := int(testutil.ToFloat64(f.config.Metrics.ended["eof"])) +
+				int(testutil.ToFloat64(f.config.Metrics.ended["reset"]))
 			refused := f.turnedAway("max_connections_per_client")
 			assert.Equal(t, each*many, served+refused, "%d served, %d turned away", served, refused)
 			f.shared.limits.mu.Lock()

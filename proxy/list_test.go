@@ -135,5 +135,7 @@ userspace_proxy_descriptors_used{use="flows"} 1
 userspace_proxy_descriptors_used{use="listeners"} 2
 `), names+"budget", names+"used"))
 	require.NoError(t, conn.Close())
-	assert.Equal(t, 6, testutil.CollectAndCount(metrics.Refused), "every reason is there from the start")
+	reasons, err := testutil.GatherAndCount(registry, "userspace_proxy_tcp_connections_refused_total")
+	require.NoError(t, err)
+	assert.Equal(t, 6, reasons, "every reason is there from the start")
 }

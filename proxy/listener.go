@@ -40,9 +40,9 @@ func (p *Proxier) listen(key service.Key, addr netip.AddrPort, group balancer) (
 	var l listener
 	var err error
 	if key.Protocol == service.UDP {
-		l, err = newUDPListener(key, addr, group, p.shared)
+		l, err = newUDPListener(key, addr, group, p.shared.accounts.of(key.PortName), p.shared)
 	} else {
-		l, err = newTCPListener(key, addr, group, p.shared.limits.service(key), p.shared)
+		l, err = newTCPListener(key, addr, group, p.shared.limits.service(key), p.shared.accounts.of(key.PortName), p.shared)
 	}
 	if err != nil {
 		p.shared.budget.giveListener()

@@ -63,7 +63,7 @@ func New(c Config) (*Proxier, error) {
 	c.Metrics.descriptors.Store(budget)
 	common := &shared{
 		log: c.Log, warn: warn, metrics: c.Metrics, budget: budget, mark: c.Mark,
-		limits: newLimits(c.MaxConnections, c.MaxPerClient), own: newOwnDials(),
+		accounts: newAccounts(), limits: newLimits(c.MaxConnections, c.MaxPerClient), own: newOwnDials(),
 		timeouts: tcpTimeouts{
 			dial: c.DialTimeout, fallback: c.FallbackDelay, halfClose: c.HalfCloseTimeout,
 			idle: c.IdleTimeout, keepAlive: c.KeepAlive,
@@ -88,6 +88,7 @@ func New(c Config) (*Proxier, error) {
 	}
 	common.wake = p.wake
 	p.running, p.stopped = context.WithCancel(context.Background())
+	c.Metrics.perPort.Store(p)
 	return p, nil
 }
 
@@ -121,7 +122,7 @@ func (p *Proxier) restored() {
 	if p.status.damaged {
 		p.status.damaged = false
 		p.status.restored++
-		p.shared.metrics.Restored.Inc()
+		p.shared.metrics.restored.Inc()
 	}
 }
 
@@ -345,6 +346,7 @@ func (p *Proxier) close(desired map[service.Key]service.Port) {
 	}
 	p.claims.release(p.shared.budget, desired)
 	p.shared.limits.forget(p.ports)
+	p.shared.accounts.forget(p.ports)
 }
 
 // retire closes a listener that nothing leads to any more. Connections that
@@ -364,14 +366,10 @@ func (p *Proxier) lingerThenClose(l listener) {
 func (p *Proxier) report(problems []service.Problem, err error, started time.Time, update uint64) {
 	slices.SortFunc(problems, service.Problem.Compare)
 	m := p.shared.metrics
-	m.SyncSeconds.Observe(time.Since(started).Seconds())
-	m.Problems.Reset()
-	for _, problem := range problems {
-		m.Problems.WithLabelValues(problem.Reason).Inc()
-	}
+	m.syncSeconds.Observe(time.Since(started).Seconds())
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m.Ports.Set(float64(len(p.ports)))
+	m.ports.Set(float64(len(p.ports)))
 	for _, problem := range problems {
 		if !slices.Contains(p.status.problems, problem) {
 			p.config.Log.Warn(problem)
@@ -379,10 +377,9 @@ func (p *Proxier) report(problems []service.Problem, err error, started time.Tim
 	}
 	p.status.problems, p.status.err = problems, err
 	if err != nil {
-		m.Syncs.WithLabelValues("error").Inc()
+		m.syncFailures.Inc()
 		return
 	}
-	m.Syncs.WithLabelValues("ok").Inc()
 	p.status.at, p.status.update = time.Now(), update
 	if p.waiting = p.queued; !p.queued.After(started) { // nothing was asked for meanwhile
 		p.waiting = time.Time{}

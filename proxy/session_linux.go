@@ -84,7 +84,8 @@ func (s *session) connected(fd int, endpoint netip.AddrPort) {
 	s.endpoint.fd = fd
 	s.used = l.now
 	l.watched[fd].source = &s.endpoint
-	l.engine.shared.metrics.Active.Inc()
+	s.listener.account.opened.Add(1)
+	s.listener.account.active.Add(1)
 	s.watch()
 	s.turn() // what the client has sent already
 	if s.over {
@@ -304,14 +305,18 @@ func (s *session) finish(why string) {
 		}
 	}
 	if s.endpointAddr.IsValid() {
-		up, down := s.client.carried.Load(), s.endpoint.carried.Load()
-		shared.metrics.connectionEnded(why, up, down)
+		shared.metrics.connectionEnded(why, l.now-s.began)
 		if l.engine.debug { // or the message would be made for nobody
 			l.engine.log(s, s.endpointAddr, nil, "connection ended: "+why)
 		}
 	}
 	l.mu.Lock()
 	delete(l.sessions, s)
+	if account := s.listener.account; s.endpointAddr.IsValid() {
+		account.up.Add(s.client.carried.Load())
+		account.down.Add(s.endpoint.carried.Load())
+		account.active.Add(-1)
+	}
 	l.mu.Unlock()
 	shared.budget.give(2)
 	l.load.Add(-1)

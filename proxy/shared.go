@@ -20,6 +20,7 @@ type shared struct {
 	limits   *limits
 	own      *ownDials
 	wake     func() // has the Proxier reconcile soon; it returns at once
+	accounts *accounts
 	tcp      *tcpEngine
 	timeouts tcpTimeouts
 	mark     uint32 // put on own dials; 0: none

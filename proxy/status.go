@@ -84,6 +84,14 @@ func (p *Proxier) Progress() Progress {
 	}
 }
 
+// Problems are what could not be opened at the last reconcile; at any time, by
+// anyone. The list is the caller's.
+func (p *Proxier) Problems() []service.Problem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.status.problems)
+}
+
 // Descriptors tells how many are in use; at any time, by anyone.
 func (p *Proxier) Descriptors() BudgetStatus { return p.shared.budget.status() }
 

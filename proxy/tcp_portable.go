@@ -21,23 +21,24 @@ var errHeld = errors.New("socket is held")
 // tcpListener accepts the connections of one address. It is born held; serve
 // and hold switch it, one at a time.
 type tcpListener struct {
-	key    service.Key
-	sock   *tcpSocket
-	group  balancer
-	open   *openCount // connections of its Service
-	shared *shared
+	key     service.Key
+	sock    *tcpSocket
+	group   balancer
+	open    *openCount // connections of its Service
+	account *account
+	shared  *shared
 
 	accepting sync.WaitGroup // the accept loop, which runs while it serves
 	serving   bool
 	stop      context.CancelFunc // of the accept loop
 }
 
-func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, open *openCount, s *shared) (*tcpListener, error) {
+func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, open *openCount, account *account, s *shared) (*tcpListener, error) {
 	sock, err := openTCP(addr)
 	if err != nil {
 		return nil, err
 	}
-	return &tcpListener{key: key, sock: sock, group: group, open: open, shared: s}, nil
+	return &tcpListener{key: key, sock: sock, group: group, open: open, account: account, shared: s}, nil
 }
 
 func (l *tcpListener) addr() netip.AddrPort { return l.sock.addr }
@@ -117,7 +118,7 @@ func (l *tcpListener) acceptLoop(ctx context.Context) {
 		default:
 			// Out of descriptors or memory: the connection waits in the queue
 			// while others end. A client that gave up ends here too.
-			l.shared.metrics.AcceptErrors.WithLabelValues(reason(err)).Inc()
+			l.shared.metrics.acceptErrors.WithLabelValues(reason(err)).Inc()
 			l.shared.warn.limited(l.shared.log.WithError(err), "cannot accept connections, trying again until descriptors are free")
 			if !sleep(ctx, pause) {
 				return
@@ -144,7 +145,7 @@ func (l *tcpListener) takeBudget(ctx context.Context) bool {
 		if l.shared.budget.take(2) {
 			return true
 		}
-		l.shared.metrics.AcceptErrors.WithLabelValues("descriptors").Inc()
+		l.shared.metrics.acceptErrors.WithLabelValues("descriptors").Inc()
 		l.shared.warn.limited(l.shared.log, "descriptors are used up: new connections wait until others end")
 		select {
 		case <-freed:
@@ -178,7 +179,7 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 		return
 	}
 	_ = conn.SetKeepAliveConfig(keepAliveConfig(s.timeouts.keepAlive))
-	c := &connection{key: l.key, client: client, since: time.Now()}
+	c := &connection{key: l.key, account: l.account, client: client, since: time.Now()}
 	s.tcp.add(c)
 	defer s.tcp.remove(c)
 
@@ -196,10 +197,12 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 
 	r := newRelay(conn, endpointConn, s.timeouts.halfClose, s.timeouts.idle)
 	s.tcp.connected(c, endpoint, r)
-	s.metrics.Active.Inc()
+	l.account.opened.Add(1)
+	l.account.active.Add(1)
 	defer s.own.remove(tcpAddr(endpointConn.LocalAddr()))
 	ended := r.run()
-	s.metrics.connectionEnded(ended, r.up.bytes.Load(), r.down.bytes.Load())
+	l.account.active.Add(-1)
+	s.metrics.connectionEnded(ended, time.Since(c.since))
 	s.log.WithFields(logrus.Fields{"service": l.key, "client": client, "endpoint": endpoint, "ended": ended}).Debug("connection ended")
 }
 

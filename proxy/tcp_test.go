@@ -95,8 +95,8 @@ func TestCase3_EveryEndpointRefuses(t *testing.T) {
 	}
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 	f.drained()
-	assert.InDelta(t, 2, testutil.ToFloat64(f.config.Metrics.DialFailures.WithLabelValues("refused")), 0)
-	assert.InDelta(t, 1, testutil.ToFloat64(f.config.Metrics.Refused.WithLabelValues("dial_failed")), 0)
+	assert.InDelta(t, 2, testutil.ToFloat64(f.config.Metrics.dialFailures.WithLabelValues("refused")), 0)
+	assert.InDelta(t, 1, testutil.ToFloat64(f.config.Metrics.refused["dial_failed"]), 0)
 }
 
 func TestCase21_AffinityLeavesADeadEndpointWithinOneConnect(t *testing.T) {
@@ -264,7 +264,7 @@ func TestCase9_ClientsWaitForDescriptors(t *testing.T) {
 		waiting[i] = f.dial()
 	}
 	require.Eventually(t, func() bool {
-		return testutil.ToFloat64(f.config.Metrics.AcceptErrors.WithLabelValues("descriptors")) > 0
+		return testutil.ToFloat64(f.config.Metrics.acceptErrors.WithLabelValues("descriptors")) > 0
 	}, patience, time.Millisecond)
 	require.NoError(t, first.Close())
 	for _, conn := range waiting {

@@ -85,9 +85,9 @@ func (t *tracking) follow(redirects []service.Redirect, served map[netip.AddrPor
 			continue
 		}
 		deleted, err := t.table.DeleteUDP(f, t.judge(f, now[f], served))
-		t.metrics.ConntrackDeleted.Add(float64(deleted))
+		t.metrics.conntrackDeleted.Add(float64(deleted))
 		if err != nil {
-			t.metrics.ConntrackFailures.Inc()
+			t.metrics.conntrackFailures.Inc()
 			errs = append(errs, err)
 			continue
 		}

@@ -149,7 +149,7 @@ func TestCase19_EntriesFollowTheRules(t *testing.T) {
 			require.NoError(t, err)
 			all, _ := e.state()
 			assert.Equal(t, test.goes, len(all) == 0)
-			assert.Equal(t, test.goes, testutil.ToFloat64(tracked.metrics.ConntrackDeleted) == 1)
+			assert.Equal(t, test.goes, testutil.ToFloat64(tracked.metrics.conntrackDeleted) == 1)
 		})
 	}
 }
@@ -202,7 +202,7 @@ func TestTrackingLooksAgainAfterAFailure(t *testing.T) {
 		all, _ := e.state()
 		assert.Empty(t, all)
 	}
-	assert.Equal(t, 4., testutil.ToFloat64(tracked.metrics.ConntrackFailures))
+	assert.Equal(t, 4., testutil.ToFloat64(tracked.metrics.conntrackFailures))
 }
 
 func TestCase11_FlowsEndBeforeTheirEntries(t *testing.T) {

@@ -84,6 +84,7 @@ type udpConfig struct {
 	flows    *udpFlows
 	conn     *net.UDPConn // the server's, which closes it, once newUDPServer has returned no error
 	balancer balancer
+	account  *account
 	idle     time.Duration // a flow without traffic ends after it
 	log      logrus.FieldLogger
 }
@@ -152,7 +153,7 @@ func (s *udpServer) fromClient(b []byte, key flowKey, now time.Duration) {
 		err := f.socket.send(b)
 		if err == nil {
 			f.up.count(len(b))
-			s.flows.counters.up.count(len(b))
+			s.account.asked.count(len(b))
 			return
 		}
 		if reason = whySendFailed(err); reason != dropFailed || try == tries {
@@ -245,6 +246,8 @@ func (s *udpServer) openFlow(key flowKey, endpoint netip.AddrPort, now time.Dura
 	u.table.add(&s.group, f, now)
 	u.counters.opened.Add(1)
 	u.counters.active.Add(1)
+	s.account.flowsOpened.Add(1)
+	s.account.flowsActive.Add(1)
 	s.arm(now)
 	return f, dropNone
 }
@@ -274,6 +277,7 @@ func (s *udpServer) end(f *udpFlow, why endReason) {
 	s.flows.table.remove(&s.group, f)
 	s.flows.counters.ended[why].Add(1)
 	s.flows.counters.active.Add(-1)
+	s.account.flowsActive.Add(-1)
 	f.socket.close()
 }
 

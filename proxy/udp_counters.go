@@ -13,7 +13,6 @@ type udpCounters struct {
 	active     atomic.Int64  // flows
 	refused    atomic.Uint64 // flows whose endpoint refused, each time it did
 	readErrors atomic.Uint64
-	up, down   traffic
 	ended      [endReasons]atomic.Uint64  // flows
 	dropped    [dropReasons]atomic.Uint64 // datagrams, either way
 }

@@ -61,7 +61,7 @@ func serveUDP(t testing.TB, o udpOptions, endpoints ...netip.AddrPort) *udpPath 
 	require.NoError(t, err)
 	p.addr = netip.AddrPortFrom(o.listen.Addr(), uint16(conn.LocalAddr().(*net.UDPAddr).Port))
 	p.udpServer, err = newUDPServer(udpConfig{
-		flows: p.flows, conn: conn, balancer: p.group, idle: o.idle, log: log.WithFields(logrus.Fields{"service": t.Name()}),
+		flows: p.flows, conn: conn, balancer: p.group, account: new(account), idle: o.idle, log: log.WithFields(logrus.Fields{"service": t.Name()}),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -245,7 +245,7 @@ func (l *udpLoop) flush() {
 		for i := sent; i < sent+n; i++ {
 			size := len(l.out.payload(i))
 			l.out.flows[i].down.count(size)
-			l.flows.counters.down.count(size)
+			l.out.flows[i].server.account.answered.count(size)
 		}
 		sent += n
 		switch {

@@ -28,7 +28,7 @@ func serveOn(t *testing.T, host *nettest.Host, network, listen string, endpoints
 	conn, err := host.ListenPacket(network, listen)
 	require.NoError(t, err)
 	s, err := newUDPServer(udpConfig{
-		flows: p.flows, conn: conn.(*net.UDPConn), balancer: p.group, idle: time.Hour, log: p.udpServer.log,
+		flows: p.flows, conn: conn.(*net.UDPConn), balancer: p.group, account: new(account), idle: time.Hour, log: p.udpServer.log,
 	})
 	require.NoError(t, err)
 	t.Cleanup(s.close)

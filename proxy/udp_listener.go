@@ -12,22 +12,23 @@ import (
 // udpListener serves the datagrams of one address. It is born held; serve and
 // hold switch it, one at a time.
 type udpListener struct {
-	key    service.Key
-	sock   *udpSocket
-	group  balancer
-	shared *shared
-	idle   time.Duration // of flows
+	key     service.Key
+	sock    *udpSocket
+	group   balancer
+	account *account
+	shared  *shared
+	idle    time.Duration // of flows
 
 	mu     sync.Mutex // guards server against countFlows
 	server *udpServer // nil while held
 }
 
-func newUDPListener(key service.Key, addr netip.AddrPort, group balancer, s *shared) (*udpListener, error) {
+func newUDPListener(key service.Key, addr netip.AddrPort, group balancer, account *account, s *shared) (*udpListener, error) {
 	sock, err := openUDP(addr)
 	if err != nil {
 		return nil, err
 	}
-	return &udpListener{key: key, sock: sock, group: group, shared: s, idle: s.udpIdle}, nil
+	return &udpListener{key: key, sock: sock, group: group, account: account, shared: s, idle: s.udpIdle}, nil
 }
 
 func (l *udpListener) addr() netip.AddrPort { return l.sock.addr }
@@ -50,7 +51,7 @@ func (l *udpListener) serve() error {
 		return err
 	}
 	server, err := newUDPServer(udpConfig{
-		flows: l.shared.udp, conn: conn, balancer: l.group, idle: l.idle,
+		flows: l.shared.udp, conn: conn, balancer: l.group, account: l.account, idle: l.idle,
 		log: l.shared.log.WithField("service", l.key.String()),
 	})
 	if err != nil {

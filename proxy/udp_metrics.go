@@ -1,36 +1,45 @@
 package proxy
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
 
-func udpDesc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("userspace_proxy_udp_"+name, help, labels, nil)
-}
+	"github.com/userspace-proxy/userspace-proxy/internal/metric"
+)
 
-// Describe is part of prometheus.Collector. Nothing is described ahead: the
-// descriptions come with the values.
-func (c *udpCounters) Describe(chan<- *prometheus.Desc) {}
-
-// Collect is part of prometheus.Collector.
-func (c *udpCounters) Collect(to chan<- prometheus.Metric) {
-	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
-	to <- prometheus.MustNewConstMetric(udpDesc("flows_active", "UDP flows open now."), prometheus.GaugeValue, float64(c.active.Load()))
-	counter(udpDesc("flows_opened_total", "UDP flows opened."), c.opened.Load())
-	ended := udpDesc("flows_ended_total", "UDP flows that have ended, by reason.", "reason")
-	for r := range endReasons {
-		counter(ended, c.ended[r].Load(), r.String())
-	}
-	counter(udpDesc("flows_refused_total", "Times that a flow's endpoint answered port unreachable."), c.refused.Load())
-	counter(udpDesc("read_errors_total", "Failures to read datagrams."), c.readErrors.Load())
-	dropped := udpDesc("datagrams_dropped_total", "UDP datagrams that were not sent on, by reason.", "reason")
-	for r := dropNone + 1; r < dropReasons; r++ {
-		counter(dropped, c.dropped[r].Load(), r.String())
-	}
-	datagrams := udpDesc("datagrams_total", "UDP datagrams sent on; up is client to endpoint.", "direction")
-	bytes := udpDesc("bytes_total", "Bytes of UDP datagrams sent on; up is client to endpoint.", "direction")
-	for direction, t := range map[string]*traffic{"up": &c.up, "down": &c.down} {
-		counter(datagrams, t.datagrams.Load(), direction)
-		counter(bytes, t.bytes.Load(), direction)
-	}
+// newUDPCounters registers what the UDP loop counts.
+func newUDPCounters(set metric.Set) *udpCounters {
+	c := new(udpCounters)
+	ended := set.AskedCounter(metric.Def{
+		Name:   "userspace_proxy_udp_flows_ended_total",
+		Help:   "UDP flows that have ended, by reason.",
+		Labels: []metric.Label{{Name: "reason", Values: "`idle`: without traffic for `--udp-timeout`; `evicted`: for the sake of a new one; `endpoint_removed`; `refused`: its endpoint refused and another was picked; `closed`: its Service port is gone or has no endpoint"}},
+		Worry:  "`evicted` rises: raise `--max-udp-flows` or the limit on open files, or shorten `--udp-timeout`.",
+	})
+	refused := set.AskedCounter(metric.Def{
+		Name:  "userspace_proxy_udp_flows_refused_total",
+		Help:  "Times that a flow's endpoint answered that nobody listens there, or that no way leads there.",
+		Worry: "It rises for longer than a roll-out takes: endpoints are listed as ready and are not.",
+	})
+	readErrors := set.AskedCounter(metric.Def{
+		Name:  "userspace_proxy_udp_read_errors_total",
+		Help:  "Failures to read datagrams.",
+		Worry: "It rises: the log says why.",
+	})
+	dropped := set.AskedCounter(metric.Def{
+		Name:   "userspace_proxy_udp_datagrams_dropped_total",
+		Help:   "UDP datagrams that were not sent on, by reason.",
+		Labels: []metric.Label{{Name: "reason", Values: "`no_endpoint`, `unreachable`: of the Service; `descriptors`, `local_ports`: of this node, for a new flow; `too_big`: for the way that it was to go; `send_buffer`: full; `send_error`; `late`: a reply after its flow had ended; `closed`: at the end of a listener"}},
+		Worry:  "`descriptors`, `local_ports`: the node is at a limit. `send_buffer`: more comes than leaves. `too_big`: the MTU on the way to endpoints is too small.",
+	})
+	set.OnScrape(func(to chan<- prometheus.Metric) {
+		to <- refused.Is(float64(c.refused.Load()))
+		to <- readErrors.Is(float64(c.readErrors.Load()))
+		for r := range endReasons {
+			to <- ended.Is(float64(c.ended[r].Load()), r.String())
+		}
+		for r := dropNone + 1; r < dropReasons; r++ {
+			to <- dropped.Is(float64(c.dropped[r].Load()), r.String())
+		}
+	})
+	return c
 }

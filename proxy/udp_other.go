@@ -141,7 +141,7 @@ func (f *udpFlow) reply(b []byte) {
 		return
 	}
 	f.down.count(len(b))
-	f.server.flows.counters.down.count(len(b))
+	f.server.account.answered.count(len(b))
 }
 
 // replyAddress is where a flow's replies go.

@@ -77,7 +77,7 @@ func TestCase12_UDPFlowsOfAllServersShareTheCap(t *testing.T) {
 	p := serveUDP(t, udpOptions{limit: 2}, e.addr)
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ownAddr(), 0)))
 	require.NoError(t, err)
-	other, err := newUDPServer(udpConfig{flows: p.flows, conn: conn, balancer: p.group, idle: time.Hour, log: p.udpServer.log})
+	other, err := newUDPServer(udpConfig{flows: p.flows, conn: conn, balancer: p.group, account: new(account), idle: time.Hour, log: p.udpServer.log})
 	require.NoError(t, err)
 	defer other.close()
 	for range 2 {
@@ -268,7 +268,7 @@ func TestCase17_UDPBurstToNobodyCostsNoLaterDatagram(t *testing.T) {
 	for range burst { // the next are sent while refusals of the last come back
 		c.send([]byte("down"))
 	}
-	p.eventually(func() bool { return p.counters().up.datagrams.Load()+p.dropped(dropFailed) == burst })
+	p.eventually(func() bool { return p.account.asked.datagrams.Load()+p.dropped(dropFailed) == burst })
 	newUDPEndpoint(t, at, mirror)
 	assert.Equal(t, "up", c.ask("up"))
 	assert.Zero(t, p.dropped(dropFailed))

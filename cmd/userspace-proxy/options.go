@@ -52,6 +52,7 @@ type options struct {
 
 	healthzAddress, metricsAddress string
 	profiling                      bool
+	metricsPerEndpoint             bool
 
 	logLevel, logFormat string
 	verbosity           int
@@ -194,18 +195,19 @@ func (o *options) checkRedirect() error {
 // leads there is for the redirection to add.
 func (o *options) proxyConfig() proxy.Config {
 	c := proxy.Config{
-		Ports:            o.meant.ports,
-		DialTimeout:      o.dialTimeout,
-		HalfCloseTimeout: o.tcpHalfCloseTimeout,
-		IdleTimeout:      o.tcpIdleTimeout,
-		KeepAlive:        o.tcpKeepalive,
-		MaxConnections:   o.maxConnections,
-		MaxPerClient:     o.maxPerClient,
-		UDPTimeout:       o.udpTimeout,
-		MaxUDPFlows:      o.maxUDPFlows,
-		DrainTimeout:     o.drainTimeout,
-		SyncPeriod:       o.syncPeriod,
-		MinSyncPeriod:    o.minSyncPeriod,
+		Ports:              o.meant.ports,
+		DialTimeout:        o.dialTimeout,
+		HalfCloseTimeout:   o.tcpHalfCloseTimeout,
+		IdleTimeout:        o.tcpIdleTimeout,
+		KeepAlive:          o.tcpKeepalive,
+		MaxConnections:     o.maxConnections,
+		MaxPerClient:       o.maxPerClient,
+		UDPTimeout:         o.udpTimeout,
+		MaxUDPFlows:        o.maxUDPFlows,
+		DrainTimeout:       o.drainTimeout,
+		SyncPeriod:         o.syncPeriod,
+		MinSyncPeriod:      o.minSyncPeriod,
+		MetricsPerEndpoint: o.metricsPerEndpoint,
 	}
 	if c.KeepAlive == 0 {
 		c.KeepAlive = -1 // none

@@ -16,6 +16,7 @@ import (
 
 	"github.com/userspace-proxy/userspace-proxy/config"
 	"github.com/userspace-proxy/userspace-proxy/internal/conntrack"
+	"github.com/userspace-proxy/userspace-proxy/internal/metric"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
 	"github.com/userspace-proxy/userspace-proxy/iptables"
@@ -32,6 +33,9 @@ type server struct {
 	started  time.Time
 	stopping atomic.Bool
 	zone     atomic.Pointer[string] // the node's, as the API server has it; nil before it was asked
+
+	metrics     *metric.Registry
+	programming prometheus.Histogram // time from a change to its being served
 
 	redirect   redirection
 	hits       hitReader
@@ -55,14 +59,16 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 	if err != nil {
 		return nil, err
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(
+	s.metrics = metric.NewRegistry()
+	s.addMetrics(metric.On(s.metrics))
+	s.metrics.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(),
 	)
 	s.status, err = status.Listen(status.Config{
 		HealthAddress: o.healthzAddress, MetricsAddress: o.metricsAddress,
-		Health: s.health, Report: s.report, Explain: s.explain, Metrics: registry, Names: []string{facts.Name}, Log: log, Profiling: o.profiling,
+		Health: s.health, Report: s.report, Explain: s.explain, Metrics: s.metrics, Probes: status.NewProbes(s.metrics),
+		Names: []string{facts.Name}, Log: log, Profiling: o.profiling,
 	})
 	if err != nil {
 		return nil, err
@@ -72,7 +78,7 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 		return nil, err
 	}
 	s.hits.read = s.redirect.hits
-	if err := s.wire(sources, registry); err != nil {
+	if err := s.wire(sources); err != nil {
 		s.status.Close()
 		return nil, err
 	}
@@ -80,12 +86,13 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 }
 
 // wire puts together what carries traffic.
-func (s *server) wire(sources []config.Source, metrics prometheus.Registerer) error {
+func (s *server) wire(sources []config.Source) error {
 	c := s.options.proxyConfig()
-	c.Log, c.Metrics = s.log, proxy.NewMetrics(metrics)
+	c.Log, c.Metrics = s.log, proxy.NewMetrics(s.metrics)
 	c.Rules, c.Listen, c.Mark = s.redirect.rules, s.redirect.listen, s.redirect.mark
 	if c.Rules != nil {
 		c.Conntrack = conntrack.Table{}
+		c.Rules = countedRules{c.Rules, ruleFailures(metric.On(s.metrics), s.redirect.way)}
 	}
 	c.AfterSync = func() { s.translator.hasActed() } // which is there before the Proxier runs
 	var err error
@@ -100,7 +107,7 @@ func (s *server) wire(sources []config.Source, metrics prometheus.Registerer) er
 		s.services.Add(source)
 	}
 	s.firewall = &firewall{rules: s.redirect.guards, period: s.options.syncPeriod, log: s.log}
-	s.services.RegisterMetrics(metrics)
+	s.services.RegisterMetrics(s.metrics)
 	s.translator = newTranslator(s)
 	s.services.Register(config.ServiceKind|config.EndpointsKind, s.translator)
 	return nil

@@ -25,8 +25,9 @@ type translator struct {
 	period  time.Duration // after which the node's addresses are looked at again
 	way     string
 	log     logrus.FieldLogger
-	acted   chan struct{} // capacity 1: the Proxier has reconciled
-	synced  chan struct{} // closed when the Proxier has done it for the first time
+	acted   chan struct{}       // capacity 1: the Proxier has reconciled
+	synced  chan struct{}       // closed when the Proxier has done it for the first time
+	took    func(time.Duration) // is told how long after it was wanted each change was in force
 
 	mu         sync.Mutex // guards what follows
 	known      bool       // there is a snapshot
@@ -34,6 +35,7 @@ type translator struct {
 	on         config.Node
 	resolution config.Resolution
 	updated    time.Time // when the Proxier was last told; zero before the first time
+	changes    changes
 }
 
 func newTranslator(s *server) *translator {
@@ -41,6 +43,8 @@ func newTranslator(s *server) *translator {
 		node: s.node, current: s.services.Snapshot, proxier: s.proxier, keptOut: s.firewall.problems,
 		period: s.options.syncPeriod, way: s.redirect.way, log: s.log,
 		acted: make(chan struct{}, 1), synced: make(chan struct{}),
+		took:    func(d time.Duration) { s.programming.Observe(d.Seconds()) },
+		changes: changes{since: s.started},
 	}
 }
 
@@ -49,6 +53,7 @@ func (t *translator) OnUpdate(s config.Snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.snapshot, t.known = s, true
+	t.changes.note(s)
 	t.translate()
 }
 
@@ -105,7 +110,19 @@ func (t *translator) hasTold() bool {
 func (t *translator) isDone() bool {
 	t.mu.Lock() // so that nothing is told between the question and the answer
 	defer t.mu.Unlock()
-	return !t.proxier.Progress().Pending && !t.updated.IsZero()
+	now := t.proxier.Progress()
+	if now.Pending || t.updated.IsZero() {
+		return false
+	}
+	t.changes.done(now.Synced, t.took)
+	return true
+}
+
+// counted are the changes of Services and of endpoints so far.
+func (t *translator) counted() (services, endpoints changeCount) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.changes.services, t.changes.endpoints
 }
 
 // problems are those of sources, of Services and of this node's firewall. The Proxier has its own, and

@@ -96,6 +96,7 @@ func (c Config) addHealth(mux *http.ServeMux) {
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		h := c.health()
 		code, a := h.answer(h.notLive(), time.Now())
+		c.Probes.live(code)
 		writeJSON(w, code, a)
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -103,6 +104,7 @@ func (c Config) addHealth(mux *http.ServeMux) {
 		code, a := h.answer(h.notHealthy(), time.Now())
 		eligible := !h.Draining
 		a.NodeEligible = &eligible
+		c.Probes.healthy(code)
 		writeJSON(w, code, a)
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

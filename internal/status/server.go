@@ -28,6 +28,7 @@ type Config struct {
 	Report  func(Lists) Report // the same
 	Explain func(explain.Question) explain.Answer
 	Metrics prometheus.Gatherer
+	Probes  *Probes  // nil: not counted
 	Names   []string // of this node, in small letters, by which one may ask for more than health
 	Log     logrus.FieldLogger
 
