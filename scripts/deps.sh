@@ -28,6 +28,7 @@ tests)
     nc:netcat-openbsd
     setpriv:util-linux
     nsenter:util-linux
+    promtool:prometheus # and prometheus itself, which scrapes the proxy
   )
   ;;
 bench)
