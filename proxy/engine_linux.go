@@ -89,7 +89,7 @@ func (e *tcpEngine) bytes(of []*account) bytesOf {
 	sums := make(bytesOf, len(of))
 	for _, l := range e.loops {
 		l.mu.Lock()
-		defer l.mu.Unlock()
+		defer l.mu.Unlock() //nolint:gocritic // all of them are held to the end, on purpose
 	}
 	sums.addEnded(of)
 	for _, l := range e.loops {

@@ -52,7 +52,7 @@ func newCanvas(terminal *os.File) *canvas {
 }
 
 func (c *canvas) show(text string) error {
-	columns, rows, err := term.GetSize(int(c.terminal.Fd())) //nolint:gosec // a descriptor is small
+	columns, rows, err := term.GetSize(int(c.terminal.Fd()))
 	if err != nil || columns < smallestSpace {
 		columns, rows = usualColumns, usualRows
 	}
@@ -65,7 +65,7 @@ func (c *canvas) show(text string) error {
 		b.WriteString(line + clearLine)
 	}
 	b.WriteString(clearTheRest)
-	_, err = io.WriteString(c.terminal, b.String())
+	_, err = c.terminal.WriteString(b.String())
 	return err
 }
 
@@ -74,5 +74,5 @@ func (c *canvas) close() { fmt.Fprint(c.terminal, showCursor+firstScreen) }
 // canDraw says whether a file is a terminal that does as told. A Windows console
 // may not.
 func canDraw(file *os.File) bool {
-	return runtime.GOOS != "windows" && term.IsTerminal(int(file.Fd())) //nolint:gosec // a descriptor is small
+	return runtime.GOOS != "windows" && term.IsTerminal(int(file.Fd()))
 }

@@ -19,7 +19,7 @@ func count(n int, what string) string {
 // bytes are a number of them in three digits, in powers of 1000: "1.2MB".
 func bytes[N int64 | uint64](n N) string {
 	if n < 1000 {
-		return strconv.FormatInt(int64(n), 10) + "B" //nolint:gosec // it is below 1000
+		return strconv.FormatInt(int64(n), 10) + "B"
 	}
 	f, unit := float64(n), 0
 	for f >= 999.5 && unit < len("kMGTPE") {
