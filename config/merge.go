@@ -223,6 +223,8 @@ func problemShadowed(name types.NamespacedName, source, by string) service.Probl
 		Reason: ReasonShadowedBySource,
 		Detail: fmt.Sprintf("source %q has it too, but source %q precedes and is the one that is served", source, by),
 		Advice: "remove or rename one of the two, or change the order of the sources",
+
+		Service: service.ServiceRef{Source: source, Namespace: name.Namespace, Name: name.Name},
 	}
 }
 

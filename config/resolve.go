@@ -150,6 +150,7 @@ func (r *resolver) report(p service.Problem) { r.problems = append(r.problems, p
 func (r *resolver) reportService(w *want, f fieldPath, reason, detail, advice string) {
 	r.report(service.Problem{
 		Object: serviceObject(w.name), Field: f.String(), Reason: reason, Detail: detail, Advice: advice,
+		Service: service.ServiceRef{Source: w.svc.Source, Namespace: w.name.Namespace, Name: w.name.Name},
 	})
 }
 

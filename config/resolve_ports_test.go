@@ -3,7 +3,11 @@ package config_test
 import (
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
 func TestSemantics_ports(t *testing.T) {
@@ -164,4 +168,21 @@ func TestAnnotation_maxConnections(t *testing.T) {
 			problem InvalidAnnotation in Service default/c metadata.annotations[userspace-proxy/max-connections]
 			problem InvalidAnnotation in Service default/d metadata.annotations[userspace-proxy/max-connections]`,
 	}})
+}
+
+// TestResolve_problemsNameTheService: what is wrong with a Service says whose it
+// is, so that it can be told there.
+func TestResolve_problemsNameTheService(t *testing.T) {
+	t.Parallel()
+	web := svc("default/web")
+	web.Spec.Ports[0].Protocol = corev1.ProtocolSCTP
+	r := config.Resolve(snapshot(from{"apiserver", web}, slice("default/web-a", "web", at("169.254.0.1"))), testNode())
+	named := map[string]service.ServiceRef{}
+	for _, p := range r.Problems {
+		named[p.Object] = p.Service
+	}
+	assert.Equal(t, map[string]service.ServiceRef{
+		"Service default/web":         {Source: "apiserver", Namespace: "default", Name: "web"},
+		"EndpointSlice default/web-a": {},
+	}, named)
 }

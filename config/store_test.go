@@ -182,10 +182,11 @@ func TestCase39_TheProblemNamesBothSources(t *testing.T) {
 	s.apply(s.sources[2], services(ADD, "default/web"), time.Time{})
 	shadowed := func(by string) service.Problem {
 		return service.Problem{
-			Object: "Service default/web",
-			Reason: "ShadowedBySource",
-			Detail: `source "etcd" has it too, but source "` + by + `" precedes and is the one that is served`,
-			Advice: "remove or rename one of the two, or change the order of the sources",
+			Object:  "Service default/web",
+			Reason:  "ShadowedBySource",
+			Detail:  `source "etcd" has it too, but source "` + by + `" precedes and is the one that is served`,
+			Advice:  "remove or rename one of the two, or change the order of the sources",
+			Service: service.ServiceRef{Source: "etcd", Namespace: "default", Name: "web"},
 		}
 	}
 	require.Equal(t, []service.Problem{shadowed("apiserver")}, s.snapshot().Problems)

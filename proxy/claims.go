@@ -39,24 +39,24 @@ func (c *claims) taken(protocol service.Protocol, addr netip.AddrPort) (service.
 // It tries again what was refused, and what was not this node's, every time.
 func (c *claims) claim(b *budget, desired map[service.Key]service.Port) []service.Problem {
 	clear(c.refused)
-	for key, port := range desired {
+	for _, port := range desired {
 		for _, portal := range port.Portals {
 			if portal.Kind == service.ClusterIP && !portal.Addr.Addr().IsLoopback() {
 				continue // never a node's own
 			}
-			c.hold(b, key, portal)
+			c.hold(b, port, portal)
 		}
 	}
 	return slices.SortedFunc(maps.Values(c.refused), service.Problem.Compare)
 }
 
-func (c *claims) hold(b *budget, key service.Key, portal service.Portal) {
-	at := claim{key.Protocol, portal.Addr}
+func (c *claims) hold(b *budget, port service.Port, portal service.Portal) {
+	at := claim{port.Protocol, portal.Addr}
 	if c.held[at] != nil {
 		return
 	}
 	if !b.takeListener() {
-		c.refused[at] = socketProblem(key, portal, errBudget)
+		c.refused[at] = socketProblem(port, portal, errBudget)
 		return
 	}
 	sock, err := openHeld(at)
@@ -66,7 +66,7 @@ func (c *claims) hold(b *budget, key service.Key, portal service.Portal) {
 	}
 	b.giveListener()
 	if !errors.Is(err, syscall.EADDRNOTAVAIL) {
-		c.refused[at] = socketProblem(key, portal, err)
+		c.refused[at] = socketProblem(port, portal, err)
 	}
 }
 

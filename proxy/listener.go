@@ -54,10 +54,11 @@ func (p *Proxier) listen(key service.Key, addr netip.AddrPort, group balancer) (
 var errBudget = errors.New("no descriptor is left for a listener")
 
 // socketProblem says why a portal has no socket, for the person who can help it.
-func socketProblem(key service.Key, portal service.Portal, err error) service.Problem {
+func socketProblem(port service.Port, portal service.Portal, err error) service.Problem {
 	problem := service.Problem{
-		Object: "Service " + key.Namespace + "/" + key.Name,
-		Detail: fmt.Sprintf("%s port %q is not served on %s: %v", key.Protocol, key.Port, portal, err),
+		Object:  "Service " + port.Namespace + "/" + port.Name,
+		Detail:  fmt.Sprintf("%s port %q is not served on %s: %v", port.Protocol, port.Port, portal, err),
+		Service: service.ServiceRef{Source: port.Source, Namespace: port.Namespace, Name: port.Name},
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

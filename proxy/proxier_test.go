@@ -210,6 +210,7 @@ func TestCase33_ATakenPortIsAProblemUntilItIsFree(t *testing.T) {
 			require.NoError(t, err)
 			taken := daemon.Addr().(*net.TCPAddr).AddrPort()
 			p := f.portNamed("web", taken, named(t, "a"))
+			p.Source = "apiserver"
 			p.Portals[0].Kind = service.NodePort
 			free := netip.AddrPortFrom(ownAddr(), 80)
 			p.Portals = append(p.Portals, service.Portal{Kind: service.ExternalIP, Addr: free})
@@ -218,6 +219,8 @@ func TestCase33_ATakenPortIsAProblemUntilItIsFree(t *testing.T) {
 			problem := f.Status().Problems[0]
 			assert.Equal(t, "PortTaken", problem.Reason)
 			assert.Equal(t, "Service default/web", problem.Object)
+			assert.Equal(t, service.ServiceRef{Source: "apiserver", Namespace: "default", Name: "web"}, problem.Service)
+			assert.Equal(t, []service.Problem{problem}, f.Problems())
 			assert.Contains(t, problem.Detail, "NodePort "+taken.String())
 			states := map[netip.AddrPort]string{}
 			for _, portal := range f.Status().Ports[0].Portals {

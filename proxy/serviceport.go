@@ -57,7 +57,7 @@ func (s *servicePort) update(p *Proxier, spec service.Port) ([]service.Problem, 
 		}
 		l, err := s.open(p, at)
 		if err != nil {
-			problem := socketProblem(s.key, portal, err)
+			problem := socketProblem(spec, portal, err)
 			if s.unopened == nil {
 				s.unopened = make(map[place]service.Problem)
 			}

@@ -147,6 +147,13 @@ type Redirect struct {
 	Service  PortName       // whose portal it is, for comments and counters
 }
 
+// ServiceRef names a Service as one source has it. Zero names none.
+type ServiceRef struct {
+	Source    string
+	Namespace string
+	Name      string
+}
+
 // Problem is something that keeps the proxy from doing what an object asks,
 // put so that the person who wrote the object can mend it.
 type Problem struct {
@@ -155,6 +162,8 @@ type Problem struct {
 	Reason string // one CamelCase word, as in Kubernetes Events; the metric's label
 	Detail string // what is wrong
 	Advice string // what to do about it
+
+	Service ServiceRef // whose problem it is, where it is a Service's
 }
 
 // String is the problem on one line.

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -14,9 +16,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/userspace-proxy/userspace-proxy/config"
 	"github.com/userspace-proxy/userspace-proxy/config/apiserver"
+	"github.com/userspace-proxy/userspace-proxy/internal/events"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
+	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
 // sourceAPI is the name of the source that follows an API server.
@@ -55,6 +58,7 @@ func (a *apiOptions) complete(c *checks, otherSource bool) {
 	if a.burst <= 0 {
 		c.check("--kube-api-burst", fmt.Errorf("must be above 0, got %d", a.burst))
 	}
+	c.check("--kube-api-content-type", apiserver.CheckContentType(a.contentType))
 	named := a.kubeconfig != "" || a.master != ""
 	if !named && otherSource {
 		return
@@ -83,7 +87,7 @@ func userAgent() string {
 }
 
 // open makes the source. onNode is told of this machine's Node.
-func (a *apiOptions) open(facts node.Facts, log logrus.FieldLogger, onNode func(*corev1.Node)) (config.Source, error) {
+func (a *apiOptions) open(facts node.Facts, log logrus.FieldLogger, onNode func(*corev1.Node)) (*apiserver.Source, error) {
 	client, err := kubernetes.NewForConfig(a.config)
 	if err != nil {
 		return nil, err
@@ -93,14 +97,69 @@ func (a *apiOptions) open(facts node.Facts, log logrus.FieldLogger, onNode func(
 	})
 }
 
+// eventsOf writes Events to the API server that a source follows.
+func (a *apiOptions) eventsOf(facts node.Facts, log logrus.FieldLogger) (*events.Recorder, error) {
+	client, err := kubernetes.NewForConfig(a.config) // with limits of its own
+	if err != nil {
+		return nil, err
+	}
+	return events.New(events.Options{Client: client, Component: programName, Node: facts.Name, Log: log}), nil
+}
+
+// writeEvents writes Events until ctx ends, where this machine is a Node of an
+// API server: one for the start, and one for each problem of a Service that is
+// from there.
+func (s *server) writeEvents(ctx context.Context) error {
+	if s.events == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return together(ctx, s.events.Run, func(ctx context.Context) error {
+		var started sync.Once
+		look := time.NewTicker(time.Second)
+		defer look.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-look.C:
+				if s.apiNode.Load() == nil { // a guest does not tell a cluster what is wrong with it
+					continue
+				}
+				started.Do(s.events.Started)
+				s.events.Problems(sorted(s.translator.problems(), s.proxier.Problems()), s.serviceWith)
+			}
+		}
+	})
+}
+
+// serviceWith is the Service in the API server that has a problem; false: none
+// there has it.
+func (s *server) serviceWith(p service.Problem) (corev1.ObjectReference, bool) {
+	if p.Service.Source != sourceAPI {
+		return corev1.ObjectReference{}, false
+	}
+	svc := s.api.Service(p.Service.Namespace, p.Service.Name)
+	if svc == nil {
+		return corev1.ObjectReference{}, false
+	}
+	return corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Service", Namespace: svc.Namespace, Name: svc.Name, UID: svc.UID, ResourceVersion: svc.ResourceVersion,
+	}, true
+}
+
 // onNode takes in what the API server says of this machine, or that it says
 // nothing.
 func (s *server) onNode(n *corev1.Node) {
-	zone := ""
-	if n != nil {
-		zone = n.Labels[corev1.LabelTopologyZone]
-	}
-	if before := s.zone.Swap(&zone); before == nil || *before != zone {
+	if before := s.apiNode.Swap(n); zoneOf(before) != zoneOf(n) {
 		s.translator.again()
 	}
+}
+
+// zoneOf is a Node's zone; empty where there is none.
+func zoneOf(n *corev1.Node) string {
+	if n == nil {
+		return ""
+	}
+	return n.Labels[corev1.LabelTopologyZone]
 }

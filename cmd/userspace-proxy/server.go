@@ -13,9 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/config/apiserver"
 	"github.com/userspace-proxy/userspace-proxy/internal/conntrack"
+	"github.com/userspace-proxy/userspace-proxy/internal/events"
 	"github.com/userspace-proxy/userspace-proxy/internal/metric"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
@@ -32,7 +35,9 @@ type server struct {
 	log      logrus.FieldLogger
 	started  time.Time
 	stopping atomic.Bool
-	zone     atomic.Pointer[string] // the node's, as the API server has it; nil before it was asked
+	api      *apiserver.Source           // nil: none
+	events   *events.Recorder            // nil: nowhere
+	apiNode  atomic.Pointer[corev1.Node] // this machine, as the API server has it; nil: it has not, or was not asked
 
 	metrics     *metric.Registry
 	programming prometheus.Histogram // time from a change to its being served
@@ -59,6 +64,9 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 	if err != nil {
 		return nil, err
 	}
+	if err := s.followAPI(sources, facts); err != nil {
+		return nil, err
+	}
 	s.metrics = metric.NewRegistry()
 	s.addMetrics(metric.On(s.metrics))
 	s.metrics.MustRegister(
@@ -83,6 +91,17 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 		return nil, err
 	}
 	return s, nil
+}
+
+// followAPI has Events written where one of the sources follows an API server.
+func (s *server) followAPI(sources []config.Source, facts node.Facts) (err error) {
+	for _, source := range sources {
+		if api, ok := source.(*apiserver.Source); ok {
+			s.api = api
+			s.events, err = s.options.api.eventsOf(facts, s.log)
+		}
+	}
+	return err
 }
 
 // wire puts together what carries traffic.
@@ -147,9 +166,7 @@ func (s *server) node() (config.Node, error) {
 		return config.Node{}, fmt.Errorf("looking at this node: %w", err)
 	}
 	n := s.options.nodeConfig(facts, s.redirect)
-	if zone := s.zone.Load(); zone != nil {
-		n.Zone = *zone
-	}
+	n.Zone = zoneOf(s.apiNode.Load())
 	return n, nil
 }
 

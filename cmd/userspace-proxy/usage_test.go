@@ -145,6 +145,27 @@ func TestBadUsage(t *testing.T) {
 			[]string{"run", "-f", path, "--redirect=nftables", "--bind-address=203.0.113.77", "--log-level=error", "--healthz-bind-address=127.0.0.1:0", "--metrics-bind-address="},
 			[]string{"--bind-address: 203.0.113.77 is not an address of this node"},
 		},
+		"a kubeconfig that is missing": {
+			[]string{"run", "--kubeconfig", missing},
+			[]string{"--kubeconfig: " + missing + ": no such file or directory"},
+		},
+		"everything about the API server at once": {
+			[]string{
+				"run", "--kubeconfig", path, "--config-sync-period=0s", "--kube-api-qps=0", "--kube-api-burst=-1",
+				"--kube-api-content-type=text/plain",
+			},
+			[]string{
+				"--config-sync-period: must be above 0, got 0s",
+				"--kube-api-qps: must be above 0, got 0",
+				"--kube-api-burst: must be above 0, got -1",
+				`--kube-api-content-type: must be one of application/json, application/yaml, application/vnd.kubernetes.protobuf, got "text/plain"`,
+				"--kubeconfig: " + path + ": it is no kubeconfig, but an object of another kind",
+			},
+		},
+		"a master that is no URL": {
+			[]string{"run", "--master", "http://a:b:c"},
+			[]string{`--master: "http://a:b:c": host must be a URL or a host:port pair: "http://a:b:c"`},
+		},
 		"everything about etcd at once": {
 			[]string{
 				"run", "--etcd-servers", "127.0.0.1:2379,ftp://127.0.0.1:2379,http://127.0.0.1", "--etcd-servers=https://etcd/x,https://user@etcd:2379,http://etcd:port,",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,8 +22,8 @@ import (
 //
 //   - They know how the last request went, also where the reflector only tries
 //     again in silence.
-//   - They break off a request that is open to a server that does not answer,
-//     where the transport would wait for ever.
+//   - They break off a request that is open to a server that does not answer, or
+//     that has been silent for long, where the transport would wait for ever.
 //   - They have it list the newest state after an outage. A reflector that could
 //     not connect goes on to watch from the resource version that it had. If the
 //     server was restored from a backup meanwhile, that version is one of another
@@ -35,6 +36,7 @@ type calls struct {
 	breakOff context.CancelCauseFunc // ends the request that is open
 	stream   error                   // why there is no watch; nil while there is one, and before the first try
 	check    error                   // how the last check failed; nil: it did not
+	heard    time.Time               // when that request began, or last brought something
 	anew     bool                    // there was an outage since the last list
 }
 
@@ -92,7 +94,7 @@ func (c *calls) open(ctx context.Context, o metav1.ListOptions) (watch.Interface
 	c.stream = nil
 	c.mu.Unlock()
 	c.told()
-	return w, nil
+	return listen(w, c.hear), nil
 }
 
 // newest is the resource version that stands for the newest state there is.
@@ -112,8 +114,26 @@ func (c *calls) begin(ctx context.Context) context.Context {
 	if c.breakOff != nil {
 		c.breakOff(nil)
 	}
-	c.breakOff = cancel
+	c.breakOff, c.heard = cancel, time.Now()
 	return ctx
+}
+
+// hear notes that the open request has brought something.
+func (c *calls) hear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = time.Now()
+}
+
+// endSilence breaks off a request that has not brought anything for some time.
+// A server has at least a bookmark to tell every minute or so; where it has
+// none, a new watch costs little.
+func (c *calls) endSilence(after time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.breakOff != nil && time.Since(c.heard) > after {
+		c.breakOff(errBrokenOff)
+	}
 }
 
 // failed notes how a request failed, if that says anything about the server.

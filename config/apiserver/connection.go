@@ -3,7 +3,11 @@ package apiserver
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -34,6 +38,7 @@ func (c Connection) Config() (*rest.Config, error) {
 	config.QPS, config.Burst = c.QPS, c.Burst
 	config.ContentType = c.ContentType
 	config.UserAgent = c.UserAgent
+	config.WarningHandler = rest.NoWarnings{} // of deprecated kinds: it is said already where they are followed
 	// What cannot work, such as a URL that is none, or a certificate that cannot
 	// be read, shows here and not when the first request is made.
 	_, err = rest.HTTPClientFor(config)
@@ -55,8 +60,11 @@ func (c Connection) load() (*rest.Config, error) {
 	file := clientcmdapi.NewConfig()
 	if c.Kubeconfig != "" {
 		var err error
-		if file, err = (&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}).Load(); err != nil {
-			return nil, c.failed(err)
+		if file, err = clientcmd.LoadFromFile(c.Kubeconfig); err == nil {
+			err = clientcmd.ResolveLocalPaths(file) // they are relative to the file
+		}
+		if err != nil {
+			return nil, c.failed(unread(err))
 		}
 	}
 	config, err := clientcmd.NewDefaultClientConfig(*file, &clientcmd.ConfigOverrides{
@@ -69,6 +77,32 @@ func (c Connection) load() (*rest.Config, error) {
 		return nil, c.failed(err)
 	}
 	return config, nil
+}
+
+// unread is why a kubeconfig cannot be read, without its name.
+func unread(err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	if runtime.IsNotRegisteredError(err) {
+		return errors.New("it is no kubeconfig, but an object of another kind")
+	}
+	return err
+}
+
+// CheckContentType says why a type of content cannot be spoken with an API
+// server.
+func CheckContentType(mediaType string) error {
+	known := scheme.Codecs.SupportedMediaTypes()
+	if _, ok := runtime.SerializerInfoForMediaType(known, mediaType); ok && mediaType != "" {
+		return nil
+	}
+	names := make([]string, len(known))
+	for i, k := range known {
+		names[i] = k.MediaType
+	}
+	return fmt.Errorf("must be one of %s, got %q", strings.Join(names, ", "), mediaType)
 }
 
 // failed is an error with the name of what is wrong.

@@ -21,14 +21,18 @@ import (
 // never is a period that no test lives to see.
 const never = time.Hour
 
+// patience is how long something may take that should take no time.
+const patience = 2 * time.Minute
+
 // feed takes what a running Source sends, in place of a ServiceConfig.
 type feed struct {
 	mu      sync.Mutex
-	busy    sync.Mutex        // held: nothing is taken
+	busy    sync.Mutex        // held: no update is done with
 	sent    []string          // "SET endpoints more", "ADD services"
 	objects map[string]string // "Service default/web" -> what it is
 	status  config.SourceStatus
 	nodes   []*corev1.Node
+	source  *Source
 	logs    *logtest.Hook
 }
 
@@ -45,6 +49,7 @@ func start(t *testing.T, o Options) (f *feed, stop func()) {
 	}
 	s, err := New("apiserver", o)
 	require.NoError(t, err)
+	f.source = s
 	ctx, cancel := context.WithCancel(context.Background())
 	services, endpoints := make(chan config.ServiceUpdate), make(chan config.EndpointsUpdate)
 	status := make(chan config.SourceStatus)
@@ -54,8 +59,6 @@ func start(t *testing.T, o Options) (f *feed, stop func()) {
 	})
 	all.Go(func() {
 		for {
-			f.busy.Lock()
-			f.busy.Unlock() //nolint:staticcheck // only to wait
 			select {
 			case <-ctx.Done():
 				return
@@ -79,6 +82,8 @@ func start(t *testing.T, o Options) (f *feed, stop func()) {
 }
 
 func (f *feed) takeServices(u config.ServiceUpdate) {
+	f.busy.Lock()
+	defer f.busy.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sent = append(f.sent, fmt.Sprintf("%s services%s", u.Op, more(u.More)))
@@ -156,7 +161,7 @@ func (f *feed) view() []string {
 func (f *feed) shows(t *testing.T, lines ...string) {
 	t.Helper()
 	slices.Sort(lines)
-	deadline := time.Now().Add(2 * time.Minute)
+	deadline := time.Now().Add(patience)
 	for !slices.Equal(f.view(), lines) && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)
 	}
@@ -187,7 +192,7 @@ func (f *feed) fails(t *testing.T, text string) {
 			return text == "" && err == nil
 		}
 		return strings.Contains(err.Error(), text)
-	}, 2*time.Minute, time.Millisecond, "want %q", text)
+	}, patience, time.Millisecond, "want %q", text)
 }
 
 // logged is what the log was told, as "level message".

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
@@ -31,6 +30,9 @@ func (s *Source) watch(ctx context.Context) {
 	}
 }
 
+// silence is for how many periods of checks a request may bring nothing.
+const silence = 10
+
 // check asks for all that is followed at once.
 func (s *Source) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Check/2)
@@ -38,6 +40,7 @@ func (s *Source) check(ctx context.Context) {
 	asked := time.Now()
 	var all sync.WaitGroup
 	for _, m := range s.mirrors() {
+		m.endSilence(silence * s.options.Check)
 		all.Go(func() { m.look(ctx, m.informer.LastSyncResourceVersion()) })
 	}
 	all.Wait()
@@ -60,7 +63,7 @@ func (s *Source) sendStatus(ctx context.Context, to config.Updates) bool {
 	now := config.SourceStatus{Err: err, Checked: s.checked}
 	s.mu.Unlock()
 
-	s.outage.tell(err, s.delivered)
+	s.outage.Tell(err, s.delivered)
 	if now.Checked.Equal(s.said.Checked) && textOf(now.Err) == textOf(s.said.Err) {
 		return true
 	}
@@ -143,26 +146,4 @@ func explain(err error) string {
 		return text + " (the credentials are wrong or have expired)"
 	}
 	return text
-}
-
-// outage is the time in which something fails.
-type outage struct {
-	log   logrus.FieldLogger
-	since time.Time // zero: all is well
-}
-
-// tell tells the log of the beginning and the end of an outage.
-func (o *outage) tell(err error, delivered bool) {
-	switch {
-	case err != nil && o.since.IsZero():
-		o.since = time.Now()
-		consequence := "what is known of it stays in use"
-		if !delivered {
-			consequence = "nothing is known of it yet"
-		}
-		o.log.WithError(err).Warn("the API server cannot be followed; " + consequence + ", and it is tried again")
-	case err == nil && !o.since.IsZero():
-		o.log.Infof("the API server is followed again after %v", time.Since(o.since).Round(time.Second))
-		o.since = time.Time{}
-	}
 }

@@ -55,7 +55,7 @@ func slicesOf(client kubernetes.Interface) resource {
 // endpointsOf is what came before EndpointSlices. Endpoints bear the labels of
 // their Service.
 func endpointsOf(client kubernetes.Interface) resource {
-	all := client.CoreV1().Endpoints(metav1.NamespaceAll) //nolint:staticcheck // see v1Endpoints
+	all := client.CoreV1().Endpoints(metav1.NamespaceAll)
 	return resource{
 		name: "endpoints", kind: &v1Endpoints{}, labels: "!" + corev1.IsHeadlessService,
 		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },

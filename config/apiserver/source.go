@@ -20,12 +20,11 @@ type Source struct {
 	options Options
 	wake    chan struct{} // capacity 1: there is something new to know
 
-	services *mirror
-	slices   *mirror
-	node     *mirror // nil: none is followed
-
-	mu        sync.Mutex
-	endpoints *mirror   // nil where there are EndpointSlices; set by Run
+	mu        sync.Mutex // guards what follows against those that are not Run
+	services  *mirror
+	slices    *mirror
+	node      *mirror   // nil: none is followed
+	endpoints *mirror   // nil where there are EndpointSlices
 	checked   time.Time // when everything was last found to be true
 
 	// What follows is Run's alone.
@@ -33,7 +32,7 @@ type Source struct {
 	told      *corev1.Node // what OnNode was last told
 	nodeTold  bool         // it was told something
 	said      config.SourceStatus
-	outage    outage
+	outage    config.Outage
 }
 
 var _ config.Source = (*Source)(nil)
@@ -44,7 +43,7 @@ func New(name string, o Options) (*Source, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("source %s: %w", name, err)
 	}
-	return &Source{name: name, options: o, wake: make(chan struct{}, 1), outage: outage{log: o.Log}}, nil
+	return &Source{name: name, options: o, wake: make(chan struct{}, 1), outage: config.Outage{Of: "the API server", Log: o.Log}}, nil
 }
 
 // Name is how people know the source.
@@ -90,6 +89,8 @@ func (s *Source) Run(ctx context.Context, to config.Updates) error {
 
 // start starts to follow what every server has, and EndpointSlices.
 func (s *Source) start(ctx context.Context) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	client := s.options.Client
 	if s.services, err = follow(ctx, client, servicesOf(client), s.look); err != nil {
 		return err
@@ -101,6 +102,19 @@ func (s *Source) start(ctx context.Context) (err error) {
 		s.node, err = follow(ctx, client, nodeOf(client, s.options.NodeName), s.look)
 	}
 	return err
+}
+
+// Service is a Service as the API server has it, as far as it is kept, or nil.
+// It may be called at any time.
+func (s *Source) Service(namespace, name string) *corev1.Service {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.services == nil {
+		return nil
+	}
+	svc, _, _ := s.services.informer.GetStore().GetByKey(namespace + "/" + name)
+	found, _ := svc.(*corev1.Service)
+	return found
 }
 
 // look has Run look at what is new.

@@ -118,6 +118,8 @@ type Problem struct {
 	Reason string `json:"reason"`
 	Detail string `json:"detail"`
 	Advice string `json:"advice,omitempty"`
+
+	Service service.ServiceRef `json:"-"` // is in Object
 }
 
 // ProblemsOf are problems in the same order.
