@@ -62,6 +62,9 @@ func (o object) service() string {
 		}
 		fmt.Fprintf(&b, "  clusterIP: %q\n  clusterIPs: %s\n  ipFamilies: [%s]\n",
 			o.clusterIPs[0], quoted(o.clusterIPs), strings.Join(families, ", "))
+		if len(families) > 1 {
+			b.WriteString("  ipFamilyPolicy: RequireDualStack\n")
+		}
 	}
 	if len(o.externalIPs) > 0 {
 		fmt.Fprintf(&b, "  externalIPs: %s\n", quoted(o.externalIPs))

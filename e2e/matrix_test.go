@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"slices"
@@ -121,18 +122,21 @@ func answers(t *testing.T, from *nettest.Host, network, address string, n int) (
 	t.Helper()
 	var names []string
 	for range n {
-		var name string
-		var err error
-		if network == "udp" {
-			name, err = from.ExchangeUDP(t.Context(), address, "who?")
-			name, _, _ = strings.Cut(name, " ")
-		} else {
-			name, err = from.ReadBanner(t.Context(), address)
-		}
+		name, err := answer(t.Context(), from, target{network, address})
 		if err != nil {
 			return names, err
 		}
 		names = append(names, name)
 	}
 	return names, nil
+}
+
+// answer is the name of the server that answers one request.
+func answer(ctx context.Context, from *nettest.Host, to target) (string, error) {
+	if to.network == "udp" {
+		name, err := from.ExchangeUDP(ctx, to.address, "who?")
+		name, _, _ = strings.Cut(name, " ")
+		return name, err
+	}
+	return from.ReadBanner(ctx, to.address)
 }

@@ -5,4 +5,5 @@ set -euo pipefail
 cd "$(dirname "$0")/../e2e"
 export PATH=$PATH:/usr/sbin:/sbin
 # -v: what the tests print, the matrix first of all, is for people.
-go test -race -count=1 -timeout=20m -v "$@" ./...
+# -parallel: tests of outages wait for most of their time.
+go test -race -count=1 -timeout=20m -parallel=4 -v "$@" ./...

@@ -91,7 +91,7 @@ func (c *calls) open(ctx context.Context, o metav1.ListOptions) (watch.Interface
 	}
 	c.mu.Lock()
 	c.anew = false
-	c.stream = nil
+	c.stream, c.check = nil, nil // what the last check found is older than this
 	c.mu.Unlock()
 	c.told()
 	return listen(w, c.hear), nil
