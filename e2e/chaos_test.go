@@ -105,7 +105,7 @@ func TestChaos(t *testing.T) {
 	}, saying("an end of connections and flows"))
 	was := settledStateOf(t, p, lead)
 	goroutines := p.metric(t, "go_goroutines")
-	pipes, others := p.descriptors(t)
+	pipes, others := p.pipesAndOthers(t)
 	p.stop(t)
 
 	fresh := begin()
@@ -115,15 +115,15 @@ func TestChaos(t *testing.T) {
 	const slack = 6 // of who asks for this
 	assert.LessOrEqual(t, goroutines, fresh.metric(t, "go_goroutines")+slack)
 	eventually(t, func() bool { return fresh.statusz(t).Descriptors.Traffic == 0 }, saying("an end of connections"))
-	freshPipes, freshOthers := fresh.descriptors(t)
+	freshPipes, freshOthers := fresh.pipesAndOthers(t)
 	assert.LessOrEqual(t, others, freshOthers+slack)
 	const spare = 16 // descriptors of pipes that each loop keeps for the next bulk
 	assert.LessOrEqual(t, pipes, freshPipes+spare*runtime.NumCPU())
 	fresh.stop(t)
 }
 
-// descriptors counts those that the process has open.
-func (p *proxy) descriptors(t *testing.T) (pipes, others int) {
+// pipesAndOthers are the descriptors that the process has open.
+func (p *proxy) pipesAndOthers(t *testing.T) (pipes, others int) {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid)
 	entries, err := os.ReadDir(dir)

@@ -51,11 +51,11 @@ func TestCase19_SendersFollowEveryChange(t *testing.T) {
 		defer func() { assert.NoError(t, long.Close()) }()
 		require.NoError(t, long.SetDeadline(time.Now().Add(3*patience)))
 		requireEcho(t, long, "", "a\n")
-		require.Zero(t, p.metric(t, "kubeproxy_conntrack_reconciler_deleted_entries_total"))
+		require.Zero(t, p.total(t, "kubeproxy_conntrack_reconciler_deleted_entries_total"))
 		p.write(t, manifest(other, with(a)))
 		requireAnswered(t, senders, "a")
 		deleted := len(senders) // those that led nowhere
-		require.Equal(t, deleted, p.metric(t, "kubeproxy_conntrack_reconciler_deleted_entries_total"))
+		require.Equal(t, deleted, p.total(t, "kubeproxy_conntrack_reconciler_deleted_entries_total"))
 
 		// Nothing to delete: the listener stays.
 		p.write(t, manifest(other, with(b)))
@@ -64,7 +64,7 @@ func TestCase19_SendersFollowEveryChange(t *testing.T) {
 		requireRefused(t, senders)
 		p.write(t, manifest(other, with(a)))
 		requireAnswered(t, senders, "a")
-		require.Equal(t, deleted, p.metric(t, "kubeproxy_conntrack_reconciler_deleted_entries_total"))
+		require.Equal(t, deleted, p.total(t, "kubeproxy_conntrack_reconciler_deleted_entries_total"))
 
 		// Another Service takes its place, at one moment.
 		renamed := with(b)
@@ -72,11 +72,11 @@ func TestCase19_SendersFollowEveryChange(t *testing.T) {
 		p.write(t, manifest(other, renamed))
 		requireAnswered(t, senders, "b")
 		deleted += len(senders)
-		require.Equal(t, deleted, p.metric(t, "kubeproxy_conntrack_reconciler_deleted_entries_total"))
+		require.Equal(t, deleted, p.total(t, "kubeproxy_conntrack_reconciler_deleted_entries_total"))
 
 		// It goes, and comes back. Meanwhile nobody has the addresses.
 		p.write(t, manifest(other))
-		eventually(t, func() bool { return p.metric(t, "userspace_proxy_udp_flows_active") == 0 }, saying("all flows to end"))
+		eventually(t, func() bool { return p.total(t, "userspace_proxy_udp_flows_active") == 0 }, saying("all flows to end"))
 		requireSent(t, senders, 5)
 		p.write(t, manifest(other, with(a)))
 		requireAnswered(t, senders, "a")
@@ -85,7 +85,7 @@ func TestCase19_SendersFollowEveryChange(t *testing.T) {
 		stream := with(nil)
 		stream.ports = stream.ports[:1]
 		p.write(t, manifest(other, stream))
-		eventually(t, func() bool { return p.metric(t, "userspace_proxy_udp_flows_active") == 0 }, saying("all flows to end"))
+		eventually(t, func() bool { return p.total(t, "userspace_proxy_udp_flows_active") == 0 }, saying("all flows to end"))
 		requireSent(t, senders, 5)
 		p.write(t, manifest(other, with(b)))
 		requireAnswered(t, senders, "b")
@@ -129,9 +129,9 @@ func requireSent(t *testing.T, senders []*sender, n int) {
 	}
 }
 
-// metric is a number that the proxy tells, the sum over all labels; of a metric
+// total is a number that the proxy tells, the sum over all labels; of a metric
 // with labels there may be none yet.
-func (p *proxy) metric(t *testing.T, name string) int {
+func (p *proxy) total(t *testing.T, name string) int {
 	t.Helper()
 	body, err := p.node.Get(t.Context(), metricsURL)
 	require.NoError(t, err)

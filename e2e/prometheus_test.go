@@ -52,7 +52,7 @@ scrape_configs:
 	} {
 		got := ""
 		eventually(t, func() bool {
-			got = ask(bed.Node, query)
+			got = askPrometheus(bed.Node, query)
 			return got == "1"
 		}, func() string { return fmt.Sprintf("%s to be 1; last: %s", query, got) })
 	}
@@ -64,12 +64,12 @@ scrape_configs:
 	// A source that fails is seen, and the alert waits for its time.
 	require.NoError(t, os.Remove(p.file))
 	eventually(t, func() bool {
-		return ask(bed.Node, `count(ALERTS{alertname="UserspaceProxySourceStale",source="file",alertstate="pending"})`) == "1"
+		return askPrometheus(bed.Node, `count(ALERTS{alertname="UserspaceProxySourceStale",source="file",alertstate="pending"})`) == "1"
 	}, saying("the alert of a stale source"))
 }
 
-// ask is the value of a query that has one, as text, or why there is none.
-func ask(host *nettest.Host, query string) string {
+// askPrometheus is the value of a query that has one, as text, or why there is none.
+func askPrometheus(host *nettest.Host, query string) string {
 	body, err := host.Get(context.Background(), "http://127.0.0.1:9090/api/v1/query?query="+url.QueryEscape(query))
 	if err != nil {
 		return err.Error()

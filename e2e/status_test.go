@@ -3,8 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -116,9 +114,7 @@ func (p *proxy) weigh(t *testing.T) weight {
 	var w weight
 	_, err = fmt.Sscanf(body, "goroutine profile: total %d", &w.goroutines)
 	require.NoError(t, err, "%s", body)
-	entries, err := os.ReadDir("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/fd")
-	require.NoError(t, err)
-	w.descriptors = len(entries)
+	w.descriptors = p.descriptors(t)
 	return w
 }
 
