@@ -13,13 +13,13 @@ import (
 // TestStatus: what the command shows of a proxy that runs, in each of its forms.
 func TestStatus(t *testing.T) {
 	t.Parallel()
-	named(t, "127.66.9.1:8001", "one")
+	named(t, "127.66.41.1:8001", "one")
 	dir := t.TempDir()
-	write(t, dir, "services.yaml", manifest("127.66.2.1", []int{8080}, "127.66.9.1:8001"))
+	write(t, dir, "services.yaml", manifest("127.66.41.2", []int{8080}, "127.66.41.1:8001"))
 	p, _, at := proxied(t, "", "--file", dir)
-	requireAnswer(t, "127.66.2.1:8080", "one")
+	requireAnswer(t, "127.66.41.2:8080", "one")
 	find(t, &p.stderr, `msg="serving `)
-	conn, err := net.DialTimeout("tcp", "127.66.2.1:8080", patience)
+	conn, err := net.DialTimeout("tcp", "127.66.41.2:8080", patience)
 	require.NoError(t, err)
 	defer conn.Close()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
@@ -37,11 +37,11 @@ func TestStatus(t *testing.T) {
 		out := show(args...)
 		assert.Regexp(t, `^ready: userspace-proxy on here, up \S+, rules: none, `, out)
 		assert.Regexp(t, `\nfile +1 +1 +\S+ ago +\S+ ago +in step\n`, out)
-		assert.Regexp(t, `\n  at ClusterIP 127.66.2.1:8080 +serving\n`, out)
-		assert.Regexp(t, `\n  to 127.66.9.1:8001 +picked +1\n`, out)
+		assert.Regexp(t, `\n  at ClusterIP 127.66.41.2:8080 +serving\n`, out)
+		assert.Regexp(t, `\n  to 127.66.41.1:8001 +picked +1\n`, out)
 	}
-	assert.NotContains(t, show("-n", "other"), "127.66.2.1")
-	assert.Regexp(t, `\ndefault/web:p8080/TCP +127\.\S+ +127.66.9.1:8001 +open +\S+ +\S+ +0B +4B\n\n1 connection and 0 flows\n$`, show("connections", "web"))
+	assert.NotContains(t, show("-n", "other"), "127.66.41.2")
+	assert.Regexp(t, `\ndefault/web:p8080/TCP +127\.\S+ +127.66.41.1:8001 +open +\S+ +\S+ +0B +4B\n\n1 connection and 0 flows\n$`, show("connections", "web"))
 	assert.Equal(t, "0 connections and 0 flows of 1 and 0 that are open\n", show("connections", "-n", "other"))
 	assert.Equal(t, "no problems\n", show("problems"))
 
@@ -53,7 +53,7 @@ func TestStatus(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(show("connections", "-o", "json")), &listed))
 	require.Len(t, listed.Connections, 1)
-	assert.Equal(t, "127.66.9.1:8001", listed.Connections[0].Endpoint)
+	assert.Equal(t, "127.66.41.1:8001", listed.Connections[0].Endpoint)
 
 	code, _, stderr := run(t, "", "status", "nobody", "--address", at)
 	assert.Equal(t, 1, code)
