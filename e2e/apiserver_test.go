@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -78,6 +80,7 @@ func TestAPIServer(t *testing.T) {
 		{"kubectl", testKubectl},
 		{"type changes", testTypeChanges},
 		{"not ours", testNotOurs},
+		{"events", testEvents},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.run(t, apiCase{
@@ -159,6 +162,25 @@ func (c *controlPlane) label(t *testing.T, name, key, value string) {
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, key, value)
 	_, err := c.admin.CoreV1().Services(metav1.NamespaceDefault).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
+}
+
+// testEvents: what is wrong with a Service, and the start of the proxy, are Events
+// once this machine is a Node of the cluster.
+func testEvents(t *testing.T, c apiCase) {
+	_, err := c.admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	c.put(t, c.web(0, 1))
+	c.kubectl(t, "", "annotate", "service", c.name, "userspace-proxy/max-connections=many")
+	var events string
+	eventually(t, func() bool {
+		events = c.kubectl(t, "", "get", "events", "--no-headers", "-o=custom-columns=:type,:reason,:involvedObject.kind,:involvedObject.name")
+		lines := strings.Fields(events)
+		return slices.Contains(lines, "InvalidAnnotation") && slices.Contains(lines, "Starting")
+	}, func() string { return "both Events, got\n" + events })
+	assert.Regexp(t, `(?m)^Warning +InvalidAnnotation +Service +`+c.name+`$`, events)
+	assert.Regexp(t, `(?m)^Normal +Starting +Node +node-1$`, events)
+	c.remove(t, c.name)
+	c.expectGone(t)
 }
 
 // testNotOurs: headless Services and those of another proxy are never served,

@@ -118,7 +118,7 @@ func TestOwnDialsThatComeBack(t *testing.T) {
 		eventually(t, func() bool { return p.statusz(t).Descriptors.Traffic == 0 }, saying("every descriptor to be given back"))
 		body, err := p.node.Get(t.Context(), metricsURL)
 		require.NoError(t, err)
-		assert.Regexp(t, `userspace_proxy_tcp_refused_total\{reason="own_dial"\} [1-9]`, body)
+		assert.Regexp(t, `userspace_proxy_tcp_connections_refused_total\{reason="own_dial"\} [1-9]`, body)
 		p.stop(t)
 	})
 }

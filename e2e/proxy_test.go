@@ -25,7 +25,7 @@ const (
 )
 
 // patience ends a test that has failed; nothing is asserted about time.
-const patience = nettest.Patience
+const patience = 3 * nettest.Patience // an API server and its tests share few cores
 
 // eventually asks, in the test's own goroutine, until the condition holds.
 func eventually(t *testing.T, condition func() bool, what func() string) {

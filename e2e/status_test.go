@@ -3,6 +3,8 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -133,4 +135,19 @@ func (p *proxy) requireNoGrowth(t *testing.T, before weight) {
 		body, _ := p.node.Get(t.Context(), "http://127.0.0.1:10249/debug/pprof/goroutine?debug=1")
 		return fmt.Sprintf("what the proxy holds to fall to %+v again; now %+v\n%s", before, now, body)
 	})
+}
+
+// metric is a number that the proxy tells: the sum over all labels, which is 0
+// where there is nothing yet.
+func (p *proxy) metric(t *testing.T, name string) float64 {
+	t.Helper()
+	body, err := p.node.Get(t.Context(), metricsURL)
+	require.NoError(t, err)
+	var sum float64
+	for _, found := range regexp.MustCompile(`(?m)^`+name+`(?:\{.*\})? (\S+)$`).FindAllStringSubmatch(body, -1) {
+		v, err := strconv.ParseFloat(found[1], 64)
+		require.NoError(t, err)
+		sum += v
+	}
+	return sum
 }
