@@ -19,14 +19,14 @@ go vet -tags=portable ./...
 (cd e2e && go vet ./...)
 
 step "go test -race"
-go test -race -cover -coverprofile=coverage.out ./...
+go test -race -timeout=25m -cover -coverprofile=coverage.out ./...
 
 # The path of Windows and macOS, on this machine: packages with a file that is
 # built for it alone.
 mapfile -t portable < <(git ls-files -z '*.go' | xargs -0 grep -lE '^//go:build .*\bportable\b' | xargs -rn1 dirname | sort -u | sed 's,^,./,')
 if [ ${#portable[@]} -gt 0 ]; then
   step "go test -race -tags=portable"
-  go test -race -tags=portable "${portable[@]}"
+  go test -race -timeout=25m -tags=portable "${portable[@]}"
 fi
 
 step "end to end"
