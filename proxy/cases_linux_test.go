@@ -486,12 +486,18 @@ func TestDialsBesideTheFirstAreCounted(t *testing.T) {
 	f.shared.budget.mu.Unlock()
 	conn := f.dial()
 	most := 0
-	for f.shared.tcp.open() == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	for f.shared.tcp.open() > 0 {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = conn.Read(make([]byte, 1)) // refused when all dials are given up
+	}()
+	for over := false; !over; time.Sleep(time.Millisecond) {
 		most = max(most, f.Status().Descriptors.Traffic)
-		time.Sleep(time.Millisecond)
+		select {
+		case <-ended:
+			over = true
+		default:
+		}
 	}
 	assert.LessOrEqual(t, most, 3)
 	f.drained()
