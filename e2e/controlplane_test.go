@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -101,7 +102,7 @@ func (c *controlPlane) ready(t *testing.T) {
 	eventually(t, func() bool {
 		require.False(t, c.api.hasEnded(), "kube-apiserver has ended")
 		require.False(t, c.etcd.hasEnded(), "etcd has ended")
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // one that hangs is asked again
 		defer cancel()
 		body, err = request.Do(ctx).Raw()
 		return err == nil

@@ -5,5 +5,4 @@ set -euo pipefail
 cd "$(dirname "$0")/../e2e"
 export PATH=$PATH:/usr/sbin:/sbin
 # -v: what the tests print, the matrix first of all, is for people.
-# -parallel: tests of outages wait for most of their time.
-go test -race -count=1 -timeout=20m -parallel=3 -v "$@" ./...
+go test -race -count=1 -timeout=40m -v "$@" ./...
