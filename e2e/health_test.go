@@ -66,7 +66,7 @@ func (p *proxy) expectProbes(t *testing.T, want ...int) {
 // beside it say, once a probe is over: with "hang" it hangs, with "fail" it fails.
 func fickleNFT(t *testing.T) string {
 	t.Helper()
-	real, err := exec.LookPath("nft")
+	genuine, err := exec.LookPath("nft")
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "nft"), []byte(fmt.Sprintf(`#!/bin/sh
@@ -86,7 +86,7 @@ case "$*" in
 	;;
 *) exec %[2]s "$@" ;;
 esac
-`, dir, real)), 0o755))
+`, dir, genuine)), 0o755))
 	return dir
 }
 
@@ -202,7 +202,7 @@ func TestHealth_descriptorsUsedUp(t *testing.T) {
 	for range 44 {
 		c, err := bed.Client.Dial(t.Context(), "tcp", "10.96.0.10:80")
 		require.NoError(t, err)
-		defer func() { _ = c.Close() }()
+		t.Cleanup(func() { _ = c.Close() })
 		require.NoError(t, c.SetDeadline(time.Now().Add(3*patience)))
 		requireEcho(t, c, "", "a\n")
 		open = append(open, c)

@@ -50,7 +50,7 @@ func TestShop(t *testing.T) {
 	nettest.Need(t, "ip", "nginx", "redis-server", "redis-cli", "dnsmasq", "nc", "setpriv", "curl", "dig", "psql")
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)
-	text, err := os.ReadFile(filepath.Join(root, "examples/shop/README.md"))
+	text, err := os.ReadFile(filepath.Join(root, "examples", "shop", "README.md"))
 	require.NoError(t, err)
 	all := steps(string(text))
 	require.Greater(t, len(all), 15)
@@ -58,7 +58,7 @@ func TestShop(t *testing.T) {
 
 	before := namespaces(t)
 	var out output
-	shop := exec.Command(filepath.Join(root, "examples/shop/run.sh"))
+	shop := exec.Command(filepath.Join(root, "examples", "shop", "run.sh"))
 	shop.Stdout, shop.Stderr = &out, &out
 	shop.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C reaches all of it
 	require.NoError(t, shop.Start())

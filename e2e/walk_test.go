@@ -35,7 +35,8 @@ func (w *walk) name() string { return fmt.Sprint("s", w.random.IntN(4)) }
 func (w *walk) step(t *testing.T) {
 	t.Helper()
 	name := w.name()
-	file, text := "service-"+name, ""
+	var text string
+	file := "service-" + name
 	if w.random.IntN(2) == 0 {
 		file = "slice-" + name
 		text = w.slice(name)
