@@ -70,7 +70,7 @@ func TestAPIServer(t *testing.T) {
 	cp := newControlPlane(t, bed)
 	tcp := serveNamed(t, bed.Back, "tcp", 8080, "a", "b", "c")
 	udp := serveNamed(t, bed.Back, "udp", 8080, "a", "b", "c")
-	p := startFrom(t, bed.Node, "--kubeconfig="+cp.kubeconfig(t, asProxy()), "--hostname-override=node-1", "--min-sync-period=10ms")
+	p := startFrom(t, bed.Node, "--kubeconfig="+cp.kubeconfig(t, asProxy()), "--hostname-override="+nodeName, "--min-sync-period=10ms")
 
 	for i, test := range []struct {
 		name string

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -31,6 +32,9 @@ const (
 	proxyToken = "the-proxy"
 )
 
+// nodeName is the Node that proxies of these tests run on.
+const nodeName = "node-1"
+
 // withoutEndpointSlices is a flag for an API server that is as old ones are.
 const withoutEndpointSlices = "--runtime-config=discovery.k8s.io/v1=false"
 
@@ -47,8 +51,8 @@ type controlPlane struct {
 	admin *kubernetes.Clientset
 }
 
-// newControlPlane starts both at once, and returns when they are ready and the
-// proxy's user has its rights.
+// newControlPlane starts both at once, and returns when they are ready, the
+// proxy's user has its rights, and there is the Node that it runs on.
 func newControlPlane(t *testing.T, bed *nettest.Bed, flags ...string) *controlPlane {
 	t.Helper()
 	ca := newAuthority(t)
@@ -70,6 +74,9 @@ func newControlPlane(t *testing.T, bed *nettest.Bed, flags ...string) *controlPl
 	c.startAPI(t)
 	c.ready(t)
 	c.grant(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
+	_, err := c.admin.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
+	require.NoError(t, err)
 	return c
 }
 

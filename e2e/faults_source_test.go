@@ -46,7 +46,7 @@ func newRig(t *testing.T, bed *nettest.Bed, from origin) *rig {
 func (r *rig) begin(t *testing.T, flags ...string) {
 	t.Helper()
 	// UDP flows hold descriptors until they expire.
-	r.flags = append(slices.Clone(flags), "--hostname-override=node-1", "--min-sync-period=10ms", "--udp-timeout=1s", "--profiling", "--log-level=info")
+	r.flags = append(slices.Clone(flags), "--hostname-override="+nodeName, "--min-sync-period=10ms", "--udp-timeout=1s", "--profiling", "--log-level=info")
 	r.proxy = startFrom(t, r.bed.Node, r.flags...)
 	r.follows(t)
 	tr := ask(t, r.bed.Client, "a", steadyTargets()...)
