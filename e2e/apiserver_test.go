@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
-	"slices"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -81,6 +83,7 @@ func TestAPIServer(t *testing.T) {
 		{"type changes", testTypeChanges},
 		{"not ours", testNotOurs},
 		{"events", testEvents},
+		{"readme", testReadme},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.run(t, apiCase{
@@ -135,6 +138,36 @@ func testKubectl(t *testing.T, c apiCase) {
 	c.expectGone(t)
 }
 
+// testReadme: what README.md says makes an account, a kubeconfig, and a proxy
+// that follows the cluster with them.
+func testReadme(t *testing.T, c apiCase) {
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	_, section, found := strings.Cut(string(readme), "### From a cluster\n")
+	require.True(t, found)
+	_, block, _ := strings.Cut(section, "```sh\n")
+	block, _, _ = strings.Cut(block, "```\n")
+	commands, run, found := strings.Cut(block, "sudo bin/userspace-proxy run ")
+	require.True(t, found, "%s", block)
+
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	sh := c.host.Command(ctx, "sh", "-exc", commands)
+	sh.Dir = dir
+	sh.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig(t, clientcmdapi.AuthInfo{Token: adminToken}), "PATH="+filepath.Dir(bin(t, "kubectl"))+":"+os.Getenv("PATH"))
+	output, err := sh.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+
+	c.put(t, c.web(0, 1))
+	second := startFrom(t, c.bed.Pod, strings.Fields(strings.ReplaceAll(run, "proxy.conf", filepath.Join(dir, "proxy.conf")))...)
+	st := second.status(t)
+	assert.True(t, st.source(t, "apiserver").Delivered)
+	assert.NotEmpty(t, st.ports(c.name))
+	second.stop(t)
+	c.remove(t, c.name)
+}
+
 // testTypeChanges: ExternalName and back.
 func testTypeChanges(t *testing.T, c apiCase) {
 	c.put(t, c.web(0, 1))
@@ -162,25 +195,6 @@ func (c *controlPlane) label(t *testing.T, name, key, value string) {
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, key, value)
 	_, err := c.admin.CoreV1().Services(metav1.NamespaceDefault).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
-}
-
-// testEvents: what is wrong with a Service, and the start of the proxy, are Events
-// once this machine is a Node of the cluster.
-func testEvents(t *testing.T, c apiCase) {
-	_, err := c.admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	c.put(t, c.web(0, 1))
-	c.kubectl(t, "", "annotate", "service", c.name, "userspace-proxy/max-connections=many")
-	var events string
-	eventually(t, func() bool {
-		events = c.kubectl(t, "", "get", "events", "--no-headers", "-o=custom-columns=:type,:reason,:involvedObject.kind,:involvedObject.name")
-		lines := strings.Fields(events)
-		return slices.Contains(lines, "InvalidAnnotation") && slices.Contains(lines, "Starting")
-	}, func() string { return "both Events, got\n" + events })
-	assert.Regexp(t, `(?m)^Warning +InvalidAnnotation +Service +`+c.name+`$`, events)
-	assert.Regexp(t, `(?m)^Normal +Starting +Node +node-1$`, events)
-	c.remove(t, c.name)
-	c.expectGone(t)
 }
 
 // testNotOurs: headless Services and those of another proxy are never served,

@@ -28,29 +28,10 @@ import (
 // found out.
 func TestFaultsOfTheAPIServer(t *testing.T) {
 	t.Parallel()
-	nettest.Need(t, "nft")
-	bed := nettest.New(t)
-	cp := newControlPlane(t, bed)
-	r := newRig(t, bed, cp)
+	cp, r := newAPIRig(t)
 	r.begin(t, "--kubeconfig="+cp.kubeconfig(t, asProxy()))
 
 	var kept string
-	// restored has both end, and etcd start with other data.
-	restored := func(t *testing.T, data func() string) {
-		t.Helper()
-		cp.killAPI(t)
-		cp.etcd.kill(t)
-		cp.etcd.restore(t, data())
-		cp.etcd.start(t)
-		cp.startAPI(t)
-		cp.ready(t)
-	}
-	restart := func(t *testing.T) {
-		t.Helper()
-		cp.killAPI(t)
-		cp.startAPI(t)
-		cp.ready(t)
-	}
 	for _, f := range []fault{
 		{name: "killed", do: func(t *testing.T, r *rig) {
 			cp.killAPI(t)
@@ -65,25 +46,16 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 			cp.ready(t)
 		}},
 		dropped("cut off", apiPort, func(*testing.T, *rig) {}),
-		dropped("cut off until it says so", apiPort, func(t *testing.T, r *rig) { r.requireFault(t) }),
 		dropped("cut off, compacted and restarted", apiPort, func(t *testing.T, _ *rig) {
 			cp.etcd.compact(t)
-			restart(t)
+			cp.killAPI(t)
+			cp.startAPI(t)
+			cp.ready(t)
 		}),
 		{name: "connections reset", do: func(t *testing.T, r *rig) { refused(t, r.bed, apiPort) }},
-		hung("hangs", func() *process { return cp.api }),
-		hung("etcd hangs", func() *process { return cp.etcd.process }),
-		{name: "rights revoked", do: func(t *testing.T, r *rig) {
-			cp.revoke(t)
-			refused(t, r.bed, apiPort)
-			r.requireFault(t)
-			r.change(t)
-			cp.grant(t)
-			r.follows(t)
-		}},
-		{name: "older data", do: func(t *testing.T, _ *rig) { restored(t, func() string { return kept }) }},
+		{name: "older data", do: func(t *testing.T, _ *rig) { cp.restartWith(t, kept) }},
 		{name: "no data", loses: true, do: func(t *testing.T, r *rig) {
-			restored(t, func() string { return "" })
+			cp.restartWith(t, "")
 			cp.grant(t)
 			requireNoAnswer(t, r.bed.Client, "10.96.0.200:80")
 			r.putSteady(t)
@@ -99,13 +71,57 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 		r.suffer(t, f)
 	}
 	r.proxy.stop(t)
-
-	t.Run("token expired", func(t *testing.T) { testTokenExpires(t, r, cp) })
 }
 
-// testTokenExpires: a token of a ServiceAccount that runs out, and a new one in
+// TestSilenceOfTheAPIServer: faults that show only when something is asked.
+// It mostly waits for that, beside other tests.
+func TestSilenceOfTheAPIServer(t *testing.T) {
+	t.Parallel()
+	cp, r := newAPIRig(t)
+	r.begin(t, "--kubeconfig="+cp.kubeconfig(t, asProxy()))
+	for _, f := range []fault{
+		dropped("cut off", apiPort, func(t *testing.T, r *rig) { r.requireFault(t) }),
+		hung("hangs", func() *process { return cp.api }),
+		hung("etcd hangs", func() *process { return cp.etcd.process }),
+		{name: "rights revoked", do: func(t *testing.T, r *rig) {
+			cp.revoke(t)
+			refused(t, r.bed, apiPort) // an open watch outlives its rights
+			r.requireFault(t)
+			r.change(t)
+			cp.grant(t)
+			r.follows(t)
+		}},
+	} {
+		r.suffer(t, f)
+	}
+	r.proxy.stop(t)
+}
+
+// newAPIRig is a rig whose source is the API server of a control plane of its own.
+func newAPIRig(t *testing.T) (*controlPlane, *rig) {
+	t.Helper()
+	nettest.Need(t, "nft")
+	bed := nettest.New(t)
+	cp := newControlPlane(t, bed)
+	return cp, newRig(t, bed, cp)
+}
+
+// restartWith has the API server and etcd end, and start with other data.
+func (c *controlPlane) restartWith(t *testing.T, data string) {
+	t.Helper()
+	c.killAPI(t)
+	c.etcd.kill(t)
+	c.etcd.restore(t, data)
+	c.etcd.start(t)
+	c.startAPI(t)
+	c.ready(t)
+}
+
+// TestTokenExpires: a token of a ServiceAccount that runs out, and a new one in
 // its file.
-func testTokenExpires(t *testing.T, r *rig, cp *controlPlane) {
+func TestTokenExpires(t *testing.T) {
+	t.Parallel()
+	cp, r := newAPIRig(t)
 	account, err := cp.admin.CoreV1().ServiceAccounts("kube-system").Create(t.Context(),
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "proxy"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -117,7 +133,7 @@ func testTokenExpires(t *testing.T, r *rig, cp *controlPlane) {
 	expires := time.Now().Add(30 * time.Second)
 	write(expires)
 	r.begin(t, "--kubeconfig="+cp.kubeconfig(t, clientcmdapi.AuthInfo{TokenFile: file}))
-	r.suffer(t, fault{name: "and replaced", do: func(t *testing.T, r *rig) {
+	r.suffer(t, fault{name: "expired and replaced", do: func(t *testing.T, r *rig) {
 		time.Sleep(time.Until(expires))
 		refused(t, r.bed, apiPort) // an open watch outlives its token
 		r.requireFault(t)
