@@ -57,7 +57,7 @@ func (w *witness) program(ctx context.Context, args ...string) (run func() (int,
 	self, err := os.Executable()
 	require.NoError(w.t, err)
 	cmd := w.bed.Node.Command(ctx, self, args...)
-	cmd.Env = append(os.Environ(), asProgram+"=1", "GOCOVERDIR="+os.TempDir())
+	cmd.Env = programEnv(w.t)
 	run = func() (int, string) {
 		var out, log bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &log

@@ -24,6 +24,25 @@ import (
 // tests that need a process: another user, signals.
 const asProgram = "TEST_AS_USERSPACE_PROXY"
 
+// programEnv is asProgram's environment. A test binary that counts coverage
+// writes its counts, whoever runs it, and files of another user are in its way.
+func programEnv(t *testing.T) []string {
+	t.Helper()
+	dir := openDir(t)
+	require.NoError(t, os.Chmod(dir, 0o777)) //nolint:gosec // for any user
+	return append(os.Environ(), asProgram+"=1", "GOCOVERDIR="+dir)
+}
+
+// openDir is a directory that other users may enter.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		require.NoError(t, os.Chmod(d, 0o755))
+	}
+	return dir
+}
+
 // patience ends a test that has failed; nothing is asserted about time.
 const patience = time.Minute
 

@@ -58,7 +58,7 @@ func TestREADME_commands(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		cmd := bed.Node.Command(ctx, "bash", "-c", "exec "+command)
 		cmd.Dir = clone
-		cmd.Env = append(os.Environ(), asProgram+"=1", "GOCOVERDIR="+t.TempDir())
+		cmd.Env = programEnv(t)
 		switch {
 		case command == "make demo":
 			d, err := demo.Start()

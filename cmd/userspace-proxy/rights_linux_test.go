@@ -25,16 +25,6 @@ import (
 
 const nobody = 65534
 
-// openDir is a directory that other users may enter.
-func openDir(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, d := range []string{filepath.Dir(dir), dir} {
-		require.NoError(t, os.Chmod(d, 0o755))
-	}
-	return dir
-}
-
 // copyOfTests is this test binary where every user may execute it.
 func copyOfTests(t *testing.T) string {
 	t.Helper()
@@ -56,7 +46,7 @@ func asNobody(t *testing.T, binary string, args ...string) (code int, stderr str
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), asProgram+"=1", "GOCOVERDIR="+os.TempDir())
+	cmd.Env = programEnv(t)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	var out bytes.Buffer
 	cmd.Stderr = &out
@@ -161,7 +151,7 @@ func TestNFTables(t *testing.T) {
 	defer cancel()
 	var out text
 	cmd := bed.Node.Command(ctx, self, "--file", file, "--sync-period=200ms")
-	cmd.Env = append(os.Environ(), asProgram+"=1", "GOCOVERDIR="+t.TempDir())
+	cmd.Env = programEnv(t)
 	cmd.Stderr = &out
 	require.NoError(t, cmd.Start())
 	find(t, &out, `redirect: nftables \(--redirect=auto; nftables v\S+ .*works here\), listeners on 169\.254\.77\.1 and fd77::1`)
@@ -192,7 +182,7 @@ func TestNFTables(t *testing.T) {
 	assert.Contains(t, state(), "169.254.77.1")
 	for range 2 {
 		cmd := bed.Node.Command(t.Context(), self, "cleanup")
-		cmd.Env = append(os.Environ(), asProgram+"=1", "GOCOVERDIR="+t.TempDir())
+		cmd.Env = programEnv(t)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		assert.Equal(t, "no rules and no addresses of userspace-proxy are left\n", string(out))

@@ -176,6 +176,16 @@ func (d *Demo) read(services config.ServiceUpdate, endpoints config.EndpointsUpd
 		slices.Sort(s.Backends)
 		d.Services = append(d.Services, s)
 	}
+	// The mortal one starts last: while that of another demo is dead, this one
+	// finds the other's addresses taken before it comes to take the dead one's.
+	i := d.mortal()
+	b := d.backends[i]
+	d.backends = append(slices.Delete(d.backends, i, i+1), b)
+}
+
+// mortal is the place of the backend that comes and goes.
+func (d *Demo) mortal() int {
+	return slices.IndexFunc(d.backends, func(b *backend) bool { return b.name == Mortal })
 }
 
 func backendOf(port corev1.ServicePort, slice *discoveryv1.EndpointSlice, e discoveryv1.Endpoint) *backend {
@@ -219,7 +229,7 @@ func (d *Demo) Run(ctx context.Context, period time.Duration, say func(string)) 
 	}
 	ready := string(text)
 	notReady := strings.Replace(ready, "ready: true", "ready: false", 1)
-	b := d.backends[slices.IndexFunc(d.backends, func(b *backend) bool { return b.name == Mortal })]
+	b := d.backends[d.mortal()]
 	for {
 		for _, act := range []struct {
 			wait time.Duration
