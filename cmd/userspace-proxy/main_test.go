@@ -29,7 +29,7 @@ const asProgram = "TEST_AS_USERSPACE_PROXY"
 func programEnv(t *testing.T) []string {
 	t.Helper()
 	dir := openDir(t)
-	require.NoError(t, os.Chmod(dir, 0o777)) //nolint:gosec // for any user
+	require.NoError(t, os.Chmod(dir, 0o777))
 	return append(os.Environ(), asProgram+"=1", "GOCOVERDIR="+dir)
 }
 
