@@ -45,8 +45,9 @@ func newRig(t *testing.T, bed *nettest.Bed, from origin) *rig {
 // begin starts a proxy that flags lead to the source.
 func (r *rig) begin(t *testing.T, flags ...string) {
 	t.Helper()
-	// UDP flows hold descriptors until they expire.
-	r.flags = append(slices.Clone(flags), "--hostname-override="+nodeName, "--min-sync-period=10ms", "--udp-timeout=1s", "--profiling", "--log-level=info")
+	// UDP flows hold descriptors until they expire, and must not on a busy machine
+	// before an answer is there.
+	r.flags = append(slices.Clone(flags), "--hostname-override="+nodeName, "--min-sync-period=10ms", "--udp-timeout=4s", "--profiling", "--log-level=info")
 	r.proxy = startFrom(t, r.bed.Node, r.flags...)
 	r.follows(t)
 	tr := ask(t, r.bed.Client, "a", steadyTargets()...)
@@ -66,7 +67,7 @@ func (r *rig) putSteady(t *testing.T) {
 // descriptor of a moment.
 func (r *rig) settled(t *testing.T) weight {
 	t.Helper()
-	const lately = 20
+	const lately = 50
 	var seen []weight
 	descriptors := func() (least, most int) {
 		var all []int

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
@@ -137,12 +139,18 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// put writes a key and returns the revision.
+// put writes a key and returns the revision. Members that are electing a leader
+// let requests time out, and a write may then be made again.
 func (s *server) put(key, value string) int64 {
 	s.t.Helper()
-	r, err := s.client.Put(soon(s.t), key, value)
-	require.NoError(s.t, err)
-	return r.Header.Revision
+	ctx := soon(s.t)
+	for {
+		r, err := s.client.Put(ctx, key, value)
+		if err == nil {
+			return r.Header.Revision
+		}
+		require.True(s.t, errors.Is(err, rpctypes.ErrTimeout) || errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail) || errors.Is(err, rpctypes.ErrNoLeader), err)
+	}
 }
 
 func (s *server) remove(key string) {
