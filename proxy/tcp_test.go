@@ -196,8 +196,7 @@ func TestCase49_NoLogLineForAConnection(t *testing.T) {
 func TestCase51_OneFamilyAlone(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ listen, other string }{{"0.0.0.0", "::1"}, {"::", "127.0.0.1"}} {
-		t.Run(tt.listen, func(t *testing.T) {
-			t.Parallel()
+		t.Run(tt.listen, func(t *testing.T) { // one after the other: each would answer for the other
 			sock, err := openTCP(netip.AddrPortFrom(netip.MustParseAddr(tt.listen), 8051))
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = sock.close() })
