@@ -319,12 +319,17 @@ func candidatesFor(w *want, p *wantPort, f service.Family) []candidate {
 
 // pick parts candidates into those to pick from and the others: the ready
 // ones, as far as hints leave them to this node, or where none is ready, those
-// that serve while they terminate.
-func (r *resolver) pick(list []candidate) (endpoints []service.Endpoint, unused []service.UnusedEndpoint) {
+// that serve while they terminate. Where a traffic policy asks for those on this
+// node it does the same among them alone, hints aside.
+func (r *resolver) pick(port *service.Port, list []candidate) {
 	someReady := slices.ContainsFunc(list, candidate.usable)
+	local := func(candidate) bool { return false }
+	if port.InternalLocal || port.ExternalLocal {
+		local = r.localOf(list)
+	}
 	meant := r.hinted(list)
 	if len(list) > 0 {
-		endpoints = make([]service.Endpoint, 0, len(list))
+		port.Endpoints = make([]service.Endpoint, 0, len(list))
 	}
 	for _, c := range list {
 		why := c.refused
@@ -332,7 +337,7 @@ func (r *resolver) pick(list []candidate) (endpoints []service.Endpoint, unused 
 		case why != "":
 		case c.ready:
 			why = meant(c)
-		case c.terminating && c.serving:
+		case c.lingers():
 			if someReady {
 				why = "terminating"
 			}
@@ -342,12 +347,31 @@ func (r *resolver) pick(list []candidate) (endpoints []service.Endpoint, unused 
 			why = "not ready"
 		}
 		if why == "" {
-			endpoints = append(endpoints, c.Endpoint)
-		} else {
-			unused = append(unused, service.UnusedEndpoint{Endpoint: c.Endpoint, Why: why})
+			port.Endpoints = append(port.Endpoints, c.Endpoint)
+		}
+		here := local(c)
+		if here {
+			port.Local = append(port.Local, c.Endpoint)
+		}
+		if why != "" && !here {
+			port.Unused = append(port.Unused, service.UnusedEndpoint{Endpoint: c.Endpoint, Why: why})
 		}
 	}
-	return endpoints, unused
+}
+
+// localOf says which candidates on this node are to be picked where no others
+// may be.
+func (r *resolver) localOf(list []candidate) func(candidate) bool {
+	here := func(c candidate) bool { return c.Node == r.node.Name && c.Node != "" }
+	if slices.ContainsFunc(list, func(c candidate) bool { return here(c) && c.usable() }) {
+		return func(c candidate) bool { return here(c) && c.usable() }
+	}
+	return func(c candidate) bool { return here(c) && c.lingers() }
+}
+
+// lingers says whether a candidate serves while it terminates.
+func (c candidate) lingers() bool {
+	return !c.ready && c.terminating && c.serving && c.refused == ""
 }
 
 // usable says whether a candidate is one to pick, hints aside.

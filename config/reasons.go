@@ -11,6 +11,7 @@ const (
 	ReasonInvalidProtocol        = "InvalidProtocol"        // neither TCP, UDP nor SCTP
 	ReasonInvalidType            = "InvalidType"            // an unknown type of Service, taken as ClusterIP
 	ReasonInvalidSessionAffinity = "InvalidSessionAffinity" // an unknown kind or a timeout out of range; the default holds
+	ReasonInvalidTrafficPolicy   = "InvalidTrafficPolicy"   // neither Cluster nor Local; Cluster holds
 	ReasonInvalidAnnotation      = "InvalidAnnotation"      // a value that cannot be read; the default holds
 	ReasonInvalidSourceRange     = "InvalidSourceRange"     // not a CIDR
 	ReasonDuplicatePort          = "DuplicatePort"          // two ports of one Service with one name or one number

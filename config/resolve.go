@@ -108,9 +108,12 @@ func (r *resolver) serve(ports []service.Port, w *want) []service.Port {
 				Portals:  portals,
 				Affinity: w.affinity,
 
+				InternalLocal: w.internalLocal,
+				ExternalLocal: w.externalLocal,
+
 				MaxConnections: w.maxConnections,
 			}
-			port.Endpoints, port.Unused = r.pick(candidatesFor(w, p, f))
+			r.pick(&port, candidatesFor(w, p, f))
 			ports = append(ports, port)
 		}
 	}

@@ -79,6 +79,9 @@ func text(r config.Resolution) string {
 		for _, ep := range p.Endpoints {
 			line += " to " + ep.Addr.String()
 		}
+		for _, ep := range p.Local {
+			line += " to local " + ep.Addr.String()
+		}
 		for _, ep := range p.Unused {
 			line += fmt.Sprintf(" not %s (%s)", ep.Addr, ep.Why)
 		}

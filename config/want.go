@@ -34,6 +34,8 @@ type want struct {
 
 	maxConnections int // 0: no limit
 
+	internalLocal, externalLocal bool // traffic policies
+
 	speaks []service.Family // families in which it has endpoints, of whatever condition
 }
 
@@ -70,6 +72,7 @@ func (r *resolver) readServices(list []Service) []*want {
 		r.readLoadBalancerIPs(w) // before the externalIPs: of one address given as both, the stricter kind counts
 		r.readExternalIPs(w)
 		r.readAffinity(w)
+		r.readPolicies(w)
 		r.readAnnotations(w)
 		r.readPorts(w)
 		r.reportNotHonoured(w)
@@ -247,6 +250,26 @@ func (r *resolver) readAffinity(w *want) {
 		return
 	}
 	w.affinity = t
+}
+
+// readPolicies reads which traffic must stay on this node.
+func (r *resolver) readPolicies(w *want) {
+	spec := &w.svc.Spec
+	w.externalLocal = r.readPolicy(w, "spec.externalTrafficPolicy", string(spec.ExternalTrafficPolicy))
+	w.internalLocal = r.readPolicy(w, "spec.internalTrafficPolicy", string(deref(spec.InternalTrafficPolicy, "")))
+}
+
+// readPolicy says whether a policy is Local.
+func (r *resolver) readPolicy(w *want, field, policy string) bool {
+	switch policy {
+	case string(corev1.ServiceExternalTrafficPolicyLocal):
+		return true
+	case "", string(corev1.ServiceExternalTrafficPolicyCluster):
+	default:
+		r.reportService(w, wholeField(field), ReasonInvalidTrafficPolicy,
+			fmt.Sprintf("%q is no traffic policy; that of Cluster holds", policy), "write Cluster or Local")
+	}
+	return false
 }
 
 // reportNotHonoured names the fields that have no effect.

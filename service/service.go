@@ -119,11 +119,15 @@ type UnusedEndpoint struct {
 // Port is everything the proxy must do for one service port in one family.
 type Port struct {
 	Key
-	Source    string        // the source that the Service came from
-	Portals   []Portal      // sorted by kind and address; may be empty
-	Affinity  time.Duration // idle time after which a client's endpoint is forgotten; 0 is no affinity
-	Endpoints []Endpoint    // those to pick from, sorted by address; empty means refuse
-	Unused    []UnusedEndpoint
+	Source    string           // the source that the Service came from
+	Portals   []Portal         // sorted by kind and address; may be empty
+	Affinity  time.Duration    // idle time after which a client's endpoint is forgotten; 0 is no affinity
+	Endpoints []Endpoint       // those to pick from, on whatever node, sorted by address; empty means refuse
+	Local     []Endpoint       // those on this node, where a policy asks for them; chosen apart, so that some may not be among Endpoints
+	Unused    []UnusedEndpoint // in neither list
+
+	InternalLocal bool // internalTrafficPolicy: what comes to cluster addresses goes to Local alone
+	ExternalLocal bool // externalTrafficPolicy: what comes from outside to other addresses goes to Local alone
 
 	MaxConnections int // TCP connections open at once, of all ports of the Service together; 0: no limit
 }
