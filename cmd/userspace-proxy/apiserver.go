@@ -46,9 +46,8 @@ func (a *apiOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.contentType, "kube-api-content-type", "application/vnd.kubernetes.protobuf", "speak this `type` of content with the API server")
 }
 
-// complete finds out how to reach the API server, if it is a source: where a
-// flag names one, and where there is no other source and this is a pod.
-func (a *apiOptions) complete(c *checks, otherSource bool) {
+// check tells what is wrong with the flags.
+func (a *apiOptions) check(c *checks) {
 	if a.syncPeriod <= 0 {
 		c.check("--config-sync-period", fmt.Errorf("must be above 0, got %v", a.syncPeriod))
 	}
@@ -59,6 +58,11 @@ func (a *apiOptions) complete(c *checks, otherSource bool) {
 		c.check("--kube-api-burst", fmt.Errorf("must be above 0, got %d", a.burst))
 	}
 	c.check("--kube-api-content-type", apiserver.CheckContentType(a.contentType))
+}
+
+// connect finds out how to reach the API server, if it is a source: where a
+// flag names one, and where there is no other source and this is a pod.
+func (a *apiOptions) connect(c *checks, otherSource bool) {
 	named := a.kubeconfig != "" || a.master != ""
 	if !named && otherSource {
 		return

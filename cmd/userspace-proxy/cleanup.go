@@ -22,28 +22,31 @@ the rules end. It may run as often as you like; it needs root or CAP_NET_ADMIN.`
 		Example:               `  userspace-proxy cleanup`,
 		DisableFlagsInUseLine: true,
 		Args:                  noArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			// All are tried: what one of them cannot do keeps the others from nothing.
-			var err error
-			for _, k := range new(options).ruleKinds() {
-				one := k.cleanup(c.Context())
-				if errors.Is(one, k.absent) {
-					c.PrintErrf("%s is not installed: rules that a run left while it was are not looked for\n", k.name)
-					continue
-				}
-				err = errors.Join(err, one)
-			}
-			err = errors.Join(err, listenaddr.Remove(listenaddr.Default()))
-			for _, noRight := range []error{nftables.ErrNoRight, iptables.ErrNoRight, listenaddr.ErrNoRight} {
-				if errors.Is(err, noRight) {
-					return errCleanupRight // theirs advise to run without rules
-				}
-			}
-			if err != nil {
-				return err
-			}
-			c.Println("no rules and no addresses of userspace-proxy are left")
-			return nil
-		},
+		RunE:                  func(c *cobra.Command, _ []string) error { return cleanup(c) },
 	}
+}
+
+// cleanup removes them and says so.
+func cleanup(c *cobra.Command) error {
+	// All are tried: what one of them cannot do keeps the others from nothing.
+	var err error
+	for _, k := range new(options).ruleKinds() {
+		one := k.cleanup(c.Context())
+		if errors.Is(one, k.absent) {
+			c.PrintErrf("%s is not installed: rules that a run left while it was are not looked for\n", k.name)
+			continue
+		}
+		err = errors.Join(err, one)
+	}
+	err = errors.Join(err, listenaddr.Remove(listenaddr.Default()))
+	for _, noRight := range []error{nftables.ErrNoRight, iptables.ErrNoRight, listenaddr.ErrNoRight} {
+		if errors.Is(err, noRight) {
+			return errCleanupRight // theirs advise to run without rules
+		}
+	}
+	if err != nil {
+		return err
+	}
+	c.Println("no rules and no addresses of userspace-proxy are left")
+	return nil
 }

@@ -46,7 +46,8 @@ backend dies and comes back all the time. Ctrl-C ends it and leaves nothing.`,
 // demo runs the same server as run does, on the demo's manifest.
 func (m *Main) demo(ctx context.Context, d *demo.Demo, period time.Duration) error {
 	o := new(options)
-	o.addRunFlags(pflag.NewFlagSet("", pflag.ContinueOnError)) // for their defaults
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.addRunFlags(flags) // for their defaults
 	o.files = []string{d.Dir}
 	o.redirect = redirectNone
 	o.allowLoopbackEndpoints = true
@@ -54,7 +55,7 @@ func (m *Main) demo(ctx context.Context, d *demo.Demo, period time.Duration) err
 	o.healthzAddress = ""
 	o.metricsAddress = freeOr(o.metricsAddress)
 	o.logLevel = "warning"
-	if err := o.completeRun(); err != nil {
+	if err := o.completeRun(flags); err != nil {
 		return err
 	}
 	log := m.newLog(o)

@@ -14,6 +14,7 @@ const groupAnnotation = "group"
 
 // The headings, in the order of help.
 const (
+	groupReplace  = "In kube-proxy's place"
 	groupSources  = "Sources of Services"
 	groupNode     = "This node"
 	groupRedirect = "Leading clients here"
@@ -28,7 +29,7 @@ const (
 )
 
 func groups() []string {
-	return []string{groupAsk, groupSources, groupNode, groupRedirect, groupTCP, groupUDP, groupLife, groupStatus, groupLog, groupOutput, groupDemo}
+	return []string{groupAsk, groupReplace, groupSources, groupNode, groupRedirect, groupTCP, groupUDP, groupLife, groupStatus, groupLog, groupOutput, groupDemo}
 }
 
 // grouped adds flags under a heading.
@@ -41,6 +42,7 @@ func grouped(fs *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
 
 // addRunFlags adds all flags of run.
 func (o *options) addRunFlags(fs *pflag.FlagSet) {
+	o.addReplaceFlags(fs)
 	o.addSourceFlags(fs)
 	o.addEtcdFlags(fs)
 	o.addNodeFlags(fs)
@@ -77,6 +79,23 @@ func (o *options) addRunFlags(fs *pflag.FlagSet) {
 		fs.StringVar(&o.logFormat, "log-format", "text", "write in this `format`: text, json")
 		fs.IntVarP(&o.verbosity, "v", "v", 0, "kube-proxy's `number` for the level; 4 and above is debug")
 	})
+}
+
+// addReplaceFlags adds what a manifest of kube-proxy's may say.
+func (o *options) addReplaceFlags(fs *pflag.FlagSet) {
+	grouped(fs, groupReplace, func(fs *pflag.FlagSet) {
+		fs.StringVar(&o.config.path, "config", "", "take from kube-proxy's configuration `file` (a KubeProxyConfiguration) what no flag says; when it changes this ends with 0, to be started again")
+		fs.StringVar(&o.writeConfigTo, "write-config-to", "", "write what flags and --config come to into this `file`, in the form that --config reads, and end")
+		fs.BoolVar(&o.cleanup, "cleanup", false, "do what the command cleanup does, and end")
+		fs.BoolVar(&o.version, "version", false, "print the version, and end")
+	})
+	hidden := pflag.NewFlagSet("", pflag.ContinueOnError)
+	hidden.StringVar(&o.mode, "proxy-mode", "", "may be userspace")
+	hidden.StringVar(&o.showHidden, "show-hidden-metrics-for-version", "", "means nothing here: no metric is hidden")
+	o.renamed.addFlags(hidden)
+	addIgnoredFlags(hidden)
+	hidden.VisitAll(func(f *pflag.Flag) { f.Hidden = true })
+	fs.AddFlagSet(hidden)
 }
 
 // addSourceFlags adds where Services come from and what they may ask for.

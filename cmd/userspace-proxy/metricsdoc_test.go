@@ -24,9 +24,10 @@ const metricsDoc = "../../docs/metrics.md"
 func definitions(t *testing.T) []metric.Definition {
 	t.Helper()
 	o := new(options)
-	o.addRunFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.addRunFlags(flags)
 	o.files, o.redirect, o.healthzAddress, o.metricsAddress = []string{"-"}, redirectNone, "", ""
-	require.NoError(t, o.completeRun())
+	require.NoError(t, o.completeRun(flags))
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	m := Main{Stdin: strings.NewReader("apiVersion: v1\nkind: List\nitems: []\n"), Stdout: io.Discard, Stderr: io.Discard}

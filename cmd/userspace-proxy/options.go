@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 	"github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
 
 	"github.com/userspace-proxy/userspace-proxy/config/etcd"
 	"github.com/userspace-proxy/userspace-proxy/config/file"
@@ -24,7 +26,14 @@ import (
 // options are the flags: first as they were given, then, after complete, as
 // they are meant. flags.go says what each is for.
 type options struct {
-	given                  []string // names of the flags that were given, in the order of the command line
+	given []string // names of the flags that were given, in the order of the command line
+
+	config           configFile
+	writeConfigTo    string
+	cleanup, version bool
+	mode, showHidden string
+	renamed          renamedFlags
+
 	files                  []string
 	etcd                   etcd.Options
 	api                    apiOptions
@@ -77,13 +86,25 @@ const (
 	redirectNone     = "none"
 )
 
-// completeRun reads what the flags of run mean and tells all that is wrong with
-// them.
-func (o *options) completeRun() error {
+// completeRun reads what the flags of run mean, with the configuration file that
+// they name, and tells all that is wrong with them.
+func (o *options) completeRun(flags *pflag.FlagSet) error {
 	var c checks
-	o.checkEtcd(&c)
-	o.complete(&c)
-	o.api.complete(&c, len(o.files)+len(o.etcd.Servers) > 0)
+	o.fill(flags, &c)
+	o.validateRun(&c)
+	return c.err()
+}
+
+// validateRun tells what is wrong with the flags of run.
+func (o *options) validateRun(c *checks) {
+	c.check("--proxy-mode", checkMode(o.mode))
+	c.check("--show-hidden-metrics-for-version", checkHiddenVersion(o.showHidden))
+	o.checkEtcd(c)
+	o.complete(c)
+	o.api.check(c)
+	if o.writeConfigTo == "" {
+		o.api.connect(c, len(o.files)+len(o.etcd.Servers) > 0)
+	}
 	if o.startupGrace <= 0 {
 		c.check("--startup-grace", fmt.Errorf("must be above 0, got %v", o.startupGrace))
 	}
@@ -100,10 +121,10 @@ func (o *options) completeRun() error {
 	if data.Ports == (proxy.PortRange{}) { // what is wrong with it is told already
 		data.Ports = proxy.PortRange{First: 1, Last: 1}
 	}
-	if err := data.Validate(); err != nil {
-		c.add(err) // names its flags itself
+	for _, err := range multierror.Append(nil, data.Validate()).WrappedErrors() {
+		flag, what, _ := strings.Cut(err.Error(), " ") // it names its flag itself
+		c.add(fmt.Errorf("%s %s", c.named(flag), what))
 	}
-	return c.err()
 }
 
 // complete does so for the flags that other commands have too.
@@ -125,15 +146,23 @@ func (o *options) complete(c *checks) {
 
 // checks gathers what is wrong, so that people need not mend one thing to hear
 // of the next.
-type checks struct{ faults *multierror.Error }
+type checks struct {
+	faults *multierror.Error
+	fields map[string]string // by flag, what is to be named in its place
+}
 
 // check notes what is wrong with a flag's value; nothing, where err is nil.
 func (c *checks) check(flag string, err error) {
 	for _, e := range multierror.Append(nil, err).WrappedErrors() {
-		c.add(fmt.Errorf("%s: %w", flag, e))
+		c.add(fmt.Errorf("%s: %w", c.named(flag), e))
 	}
 }
 
+// named is where people find what is wrong: a flag, or the field of the
+// configuration file that its value is from.
+func (c *checks) named(flag string) string { return cmp.Or(c.fields[flag], flag) }
+
+// add notes an error that names its flag itself, where it has one.
 func (c *checks) add(err error) { c.faults = multierror.Append(c.faults, err) }
 
 func (c *checks) err() error {

@@ -31,11 +31,23 @@ addresses stay when it ends, for the next run to take over, until
 		Args:                  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			o.given = givenFlags(c.Flags())
-			if err := o.completeRun(); err != nil {
+			switch {
+			case o.version:
+				return m.newVersion().RunE(c, nil)
+			case o.cleanup:
+				return cleanup(c)
+			}
+			if err := o.completeRun(c.Flags()); err != nil {
 				return err
 			}
 			log := m.newLog(o)
 			logStart(log, c.Flags())
+			for _, warning := range slices.Concat(warnOfIgnored(o.given), o.config.warnings) {
+				log.Warn(warning)
+			}
+			if o.writeConfigTo != "" {
+				return o.writeConfig(log)
+			}
 			if m.LeadKlog != nil {
 				if err := m.LeadKlog(log, o.klogVerbosity()); err != nil {
 					return err
@@ -72,6 +84,12 @@ func logStart(log logrus.FieldLogger, flags *pflag.FlagSet) {
 	log.Debugf("all flags: %s", list(flags.VisitAll))
 }
 
+// watchConfig ends when the configuration file has changed, and so has the
+// program end, for its supervisor to start it again.
+func (s *server) watchConfig(ctx context.Context) error {
+	return s.options.config.watch(ctx, s.log, func() { s.stopping.Store(true) })
+}
+
 // run serves until ctx ends, then drains. It returns when everything has ended.
 func (s *server) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { s.stopping.Store(true) })()
@@ -80,7 +98,7 @@ func (s *server) run(ctx context.Context) error {
 		func(status context.Context) error {
 			ctx, cancel := either(ctx, status)
 			defer cancel()
-			return together(ctx, s.services.Run, s.translator.run, s.proxier.Run, s.watchRules, s.firewall.run, s.writeEvents)
+			return together(ctx, s.services.Run, s.translator.run, s.proxier.Run, s.watchRules, s.firewall.run, s.writeEvents, s.watchConfig)
 		})
 	if err == nil {
 		s.log.Info("stopped")

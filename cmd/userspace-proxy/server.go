@@ -76,7 +76,7 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 	s.status, err = status.Listen(status.Config{
 		HealthAddress: o.healthzAddress, MetricsAddress: o.metricsAddress,
 		Health: s.health, Report: s.report, Explain: s.explain, Metrics: s.metrics, Probes: status.NewProbes(s.metrics),
-		Names: []string{facts.Name}, Log: log, Profiling: o.profiling,
+		Names: []string{facts.Name}, Log: log, Profiling: o.profiling, Configuration: o.configuration(),
 	})
 	if err != nil {
 		return nil, err

@@ -29,6 +29,8 @@ func everything(c Config) http.Handler {
 	mux.HandleFunc("GET /{$}", c.index)
 	mux.HandleFunc("GET /statusz", c.statusz)
 	mux.HandleFunc("GET /explain", c.explain)
+	mux.HandleFunc("GET /configz", c.configz)
+	mux.HandleFunc("GET /proxyMode", proxyMode)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{
 		ErrorLog:      promLog{c.Log},
 		ErrorHandling: promhttp.ContinueOnError,
@@ -73,6 +75,17 @@ func (c Config) explain(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, newRedactor().answer(c.Explain(q)))
 }
 
+// configz shows the effective configuration as kube-proxy shows its own.
+func (c Config) configz(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]any{"kubeproxy.config.k8s.io": c.Configuration})
+}
+
+// proxyMode answers what asks a kube-proxy which it is.
+func proxyMode(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte("userspace")) // as in writeJSON
+}
+
 // writeJSON is indented: who asks by hand reads it, and who asks by program
 // does not mind.
 func writeJSON(w http.ResponseWriter, code int, v any) {
@@ -105,6 +118,7 @@ const index = `<!doctype html>
 <li><a href="/statusz">/statusz</a> what is served, and what stands in the way
 <li><a href="/explain?protocol=tcp&amp;to=10.96.0.1:443">/explain?protocol=tcp&amp;to=10.96.0.1:443&amp;from=192.0.2.1</a> what becomes of a packet
 <li><a href="/metrics">/metrics</a> for Prometheus
+<li><a href="/configz">/configz</a> the effective configuration, in kube-proxy's form; <a href="/proxyMode">/proxyMode</a>
 <li><a href="/healthz">/healthz</a>, <a href="/livez">/livez</a>, <a href="/readyz">/readyz</a> for probes
 `
 

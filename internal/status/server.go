@@ -33,6 +33,8 @@ type Config struct {
 	Log     logrus.FieldLogger
 
 	Profiling bool // pprof beside the metrics
+
+	Configuration any // what /configz shows, in the form of kube-proxy's configuration
 }
 
 // CheckAddress says what is wrong with an address to bind, as flags have it.

@@ -1,0 +1,166 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// volume is a directory as the kubelet lays a volume out: names are links to
+// ..data/name, and ..data is a link to a directory that is new for each state.
+type volume struct {
+	dir   string
+	state int
+}
+
+func newVolume(t *testing.T, files map[string]string) *volume {
+	t.Helper()
+	v := &volume{dir: t.TempDir()}
+	v.put(t, files)
+	return v
+}
+
+// put replaces all files at once.
+func (v *volume) put(t *testing.T, files map[string]string) {
+	t.Helper()
+	v.state++
+	data := fmt.Sprintf("..%d", v.state)
+	require.NoError(t, os.Mkdir(filepath.Join(v.dir, data), 0o755))
+	for name, content := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(v.dir, data, name), []byte(content), 0o644))
+		if _, err := os.Lstat(filepath.Join(v.dir, name)); err != nil {
+			require.NoError(t, os.Symlink("..data/"+name, filepath.Join(v.dir, name)))
+		}
+	}
+	next := filepath.Join(v.dir, "..data_tmp")
+	require.NoError(t, os.Symlink(data, next))
+	require.NoError(t, os.Rename(next, filepath.Join(v.dir, "..data")))
+}
+
+// Where pods of kubeadm's DaemonSet have their volumes.
+const (
+	configDir  = "/var/lib/kube-proxy"
+	accountDir = "/run/secrets/kubernetes.io/serviceaccount" // /var/run is a link
+)
+
+// launchPod runs the binary on a node as a container of kubeadm's DaemonSet is
+// run: with its arguments and volumes, in a mount namespace of its own.
+func launchPod(t *testing.T, node *nettest.Host, config, account *volume, args ...string) *proxy {
+	t.Helper()
+	script := `set -e
+mount --make-rprivate /
+for at in /var/lib /run; do mount -t tmpfs tmpfs $at; done
+mkdir -p ` + configDir + " " + accountDir + `
+mount --bind "$1" ` + configDir + `
+mount --bind "$2" ` + accountDir + `
+shift 2
+exec "$@"`
+	argv := append([]string{"unshare", "--mount", "sh", "-c", script, "sh", config.dir, account.dir, os.Getenv(binaryVariable)}, args...)
+	p := &proxy{node: node, process: spawn(t, node, nil, argv...)}
+	t.Cleanup(func() { assert.NotContains(t, p.output.String(), "DATA RACE") })
+	return p
+}
+
+// account is the volume of a ServiceAccount of kube-system, which is made where
+// it is not there.
+func (c *controlPlane) account(t *testing.T, name string) *volume {
+	t.Helper()
+	accounts := c.admin.CoreV1().ServiceAccounts(metav1.NamespaceSystem)
+	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil {
+		require.ErrorContains(t, err, "already exists")
+	}
+	token, err := accounts.CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	ca, err := os.ReadFile(c.ca.file)
+	require.NoError(t, err)
+	return newVolume(t, map[string]string{"token": token.Status.Token, "ca.crt": string(ca), "namespace": metav1.NamespaceSystem})
+}
+
+// kubeadmConfigMap is the ConfigMap kube-proxy as kubeadm makes it.
+func kubeadmConfigMap(t *testing.T) *corev1.ConfigMap {
+	t.Helper()
+	config, err := os.ReadFile("../internal/kubeproxy/testdata/kubeadm-1.37.yaml")
+	require.NoError(t, err)
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy", Namespace: metav1.NamespaceSystem, Labels: map[string]string{"app": "kube-proxy"}},
+		Data: map[string]string{
+			"config.conf": string(config),
+			"kubeconfig.conf": `apiVersion: v1
+kind: Config
+clusters:
+- cluster:
+    certificate-authority: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt
+    server: https://` + net.JoinHostPort(controlAddr, apiPort) + `
+  name: default
+contexts:
+- context:
+    cluster: default
+    namespace: default
+    user: default
+  name: default
+current-context: default
+users:
+- name: default
+  user:
+    tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+`,
+		},
+	}
+}
+
+// TestKubeadm: the ConfigMap of kubeadm, its arguments, its ServiceAccount and
+// its rights start the proxy in kube-proxy's place; and a change of the ConfigMap
+// ends it, for the kubelet to start it again.
+func TestKubeadm(t *testing.T) {
+	t.Parallel()
+	nettest.Need(t, "nft", "unshare")
+	bed := nettest.New(t)
+	cp := newControlPlane(t, bed)
+	_, err := cp.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubeadm:node-proxier"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: "kube-proxy"}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	made, err := cp.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem).Create(t.Context(), kubeadmConfigMap(t), metav1.CreateOptions{})
+	require.NoError(t, err)
+	config := newVolume(t, made.Data)
+
+	p := launchPod(t, bed.Node, config, cp.account(t, "kube-proxy"), "--config="+configDir+"/config.conf", "--hostname-override="+nodeName)
+	p.becomeHealthy(t)
+	serveNamed(t, bed.Back, "tcp", 8080, "a")
+	cp.put(t, object{
+		name: "web", clusterIPs: []string{"10.96.0.10"}, ports: []port{{"stream", service.TCP, 80, 30080}},
+		endpoints: map[string][]string{"stream": {"10.10.2.2:8080"}},
+	})
+	requireAnswers(t, bed.Client, target{"tcp", "10.96.0.10:80"}, "a")
+	requireAnswers(t, bed.Client, target{"tcp", "10.10.2.1:30080"}, "a")
+	assert.NotContains(t, p.output.String(), "level=warning")
+
+	body, err := bed.Node.Get(t.Context(), "http://127.0.0.1:10249/configz")
+	require.NoError(t, err)
+	var configz map[string]map[string]any
+	require.NoError(t, json.Unmarshal([]byte(body), &configz))
+	assert.Equal(t, nodeName, configz["kubeproxy.config.k8s.io"]["hostnameOverride"])
+	assert.Equal(t, "userspace", configz["kubeproxy.config.k8s.io"]["mode"])
+
+	made.Data["config.conf"] = strings.Replace(made.Data["config.conf"], "enableProfiling: false", "enableProfiling: true", 1)
+	config.put(t, made.Data)
+	assert.Zero(t, p.exitCode(t))
+	assert.Contains(t, p.output.String(), "has changed: ending")
+}
