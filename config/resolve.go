@@ -15,6 +15,7 @@ import (
 type Resolution struct {
 	Ports    []service.Port    // sorted by Key; no two have a portal in common
 	Problems []service.Problem // sorted; those of the snapshot among them
+	Checks   []HealthCheck     // for load balancers, those of the oldest Service first
 	Complete bool              // as in Snapshot: until then nothing may be removed
 }
 
@@ -37,14 +38,18 @@ func Resolve(s Snapshot, n Node) Resolution {
 		r.claim(w)
 	}
 	ports := make([]service.Port, 0, len(wants))
+	var checks []HealthCheck
 	for _, w := range wants {
 		ports = r.serve(ports, w)
+		if check, ok := r.healthCheck(w); ok {
+			checks = append(checks, check)
+		}
 	}
 	slices.SortFunc(ports, func(a, b service.Port) int { return a.Compare(b.Key) })
 
 	r.reportMissingFamilies()
 	slices.SortFunc(r.problems, compareProblems)
-	return Resolution{Ports: ports, Problems: slices.Compact(r.problems), Complete: s.Complete}
+	return Resolution{Ports: ports, Problems: slices.Compact(r.problems), Checks: checks, Complete: s.Complete}
 }
 
 // resolver is what one call of Resolve knows while it runs.

@@ -95,6 +95,7 @@ func (s *server) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { s.stopping.Store(true) })()
 	err := together(context.WithoutCancel(ctx),
 		s.status.Run, // to the last, so that people can watch the drain
+		s.checks.Run, // and load balancers hear of it
 		func(status context.Context) error {
 			ctx, cancel := either(ctx, status)
 			defer cancel()

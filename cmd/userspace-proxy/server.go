@@ -19,6 +19,7 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/config/apiserver"
 	"github.com/userspace-proxy/userspace-proxy/internal/conntrack"
 	"github.com/userspace-proxy/userspace-proxy/internal/events"
+	"github.com/userspace-proxy/userspace-proxy/internal/healthport"
 	"github.com/userspace-proxy/userspace-proxy/internal/metric"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
@@ -48,6 +49,7 @@ type server struct {
 	translator *translator
 	proxier    *proxy.Proxier
 	firewall   *firewall
+	checks     *healthport.Server
 	status     *status.Server
 }
 
@@ -126,6 +128,7 @@ func (s *server) wire(sources []config.Source) error {
 		s.services.Add(source)
 	}
 	s.firewall = &firewall{rules: s.redirect.guards, period: s.options.syncPeriod, log: s.log}
+	s.checks = healthport.New(func() bool { return s.health().NotHealthy() == "" }, s.log)
 	s.services.RegisterMetrics(s.metrics)
 	s.translator = newTranslator(s)
 	s.services.Register(config.ServiceKind|config.EndpointsKind, s.translator)

@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/internal/healthport"
 	"github.com/userspace-proxy/userspace-proxy/proxy"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
@@ -19,8 +20,9 @@ import (
 // the log what is served and what stands in the way, whenever that changes.
 type translator struct {
 	node    func() (config.Node, error)
-	current func() config.Snapshot   // newest, with what sources say about themselves
-	keptOut func() []service.Problem // by a firewall
+	current func() config.Snapshot     // newest, with what sources say about themselves
+	others  []func() []service.Problem // problems that others know of
+	checks  *healthport.Server
 	proxier *proxy.Proxier
 	period  time.Duration // after which the node's addresses are looked at again
 	way     string
@@ -40,7 +42,8 @@ type translator struct {
 
 func newTranslator(s *server) *translator {
 	return &translator{
-		node: s.node, current: s.services.Snapshot, proxier: s.proxier, keptOut: s.firewall.problems,
+		node: s.node, current: s.services.Snapshot, proxier: s.proxier, others: []func() []service.Problem{s.firewall.problems, s.checks.Problems},
+		checks: s.checks,
 		period: s.options.syncPeriod, way: s.redirect.way, log: s.log,
 		acted: make(chan struct{}, 1), synced: make(chan struct{}),
 		took:    func(d time.Duration) { s.programming.Observe(d.Seconds()) },
@@ -82,6 +85,7 @@ func (t *translator) translate() {
 	t.on, t.resolution = on, config.Resolve(s, on)
 	t.updated = time.Now()
 	t.proxier.Update(t.resolution.Ports, t.resolution.Complete)
+	t.checks.Set(t.resolution.Checks, on.NodePortAddresses)
 }
 
 // hasActed is called by the Proxier after each reconcile.
@@ -125,11 +129,15 @@ func (t *translator) counted() (services, endpoints changeCount) {
 	return t.changes.services, t.changes.endpoints
 }
 
-// problems are those of sources, of Services and of this node's firewall. The Proxier has its own, and
-// logs them itself.
+// problems are those of sources, of Services, of health check ports and of this
+// node's firewall. The Proxier has its own, and logs them itself.
 func (t *translator) problems() []service.Problem {
 	resolution, _ := t.told()
-	return sorted(t.current().Problems, resolution.Problems, t.keptOut())
+	lists := [][]service.Problem{t.current().Problems, resolution.Problems}
+	for _, other := range t.others {
+		lists = append(lists, other())
+	}
+	return sorted(lists...)
 }
 
 // sorted are problems put together, each once.

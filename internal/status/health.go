@@ -33,10 +33,10 @@ func (h Health) notLive() string {
 	return "what is to be served has not been done in time"
 }
 
-// notHealthy is why new clients had better be sent to another node. What was
+// NotHealthy is why new clients had better be sent to another node. What was
 // served is served on while a change fails, so that alone is no reason before
 // it is overdue: a change that fails on all nodes would take all of them away.
-func (h Health) notHealthy() string {
+func (h Health) NotHealthy() string {
 	switch {
 	case h.Draining:
 		return "the proxy is stopping"
@@ -50,7 +50,7 @@ func (h Health) notHealthy() string {
 
 // NotReady is why not all that is wanted is served.
 func (h Health) NotReady() string {
-	if why := h.notHealthy(); why != "" {
+	if why := h.NotHealthy(); why != "" {
 		return why
 	}
 	return h.Failing
@@ -101,7 +101,7 @@ func (c Config) addHealth(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		h := c.health()
-		code, a := h.answer(h.notHealthy(), time.Now())
+		code, a := h.answer(h.NotHealthy(), time.Now())
 		eligible := !h.Draining
 		a.NodeEligible = &eligible
 		c.Probes.healthy(code)

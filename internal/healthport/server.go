@@ -1,0 +1,195 @@
+package healthport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/service"
+)
+
+// Server answers at the ports that it is told of. Set and Problems may be
+// called by anybody at any time and do not block.
+type Server struct {
+	healthy func() bool
+	log     logrus.FieldLogger
+	wake    chan struct{} // capacity 1: what is wanted has changed
+
+	mu       sync.Mutex // guards what follows
+	want     map[place]config.HealthCheck
+	problems map[place]service.Problem
+
+	open    map[place]*http.Server // Run's alone
+	serving sync.WaitGroup
+}
+
+// place is where one Service is asked about.
+type place struct {
+	service service.ServiceRef
+	at      netip.AddrPort
+}
+
+// New makes a server. healthy says, for each request, whether the proxy does
+// its work. Nothing is opened before Run.
+func New(healthy func() bool, log logrus.FieldLogger) *Server {
+	return &Server{
+		healthy: healthy, log: log, wake: make(chan struct{}, 1),
+		want: map[place]config.HealthCheck{}, problems: map[place]service.Problem{}, open: map[place]*http.Server{},
+	}
+}
+
+// Set says which ports there are to be from now on, on which addresses, and
+// what to answer. A port stands on the addresses of the families that its
+// Service has.
+func (s *Server) Set(checks []config.HealthCheck, addrs []netip.Addr) {
+	want := map[place]config.HealthCheck{}
+	for _, c := range checks {
+		for _, a := range addrs {
+			if _, ok := c.Local[service.FamilyOf(a)]; ok {
+				want[place{c.Service, netip.AddrPortFrom(a, c.Port)}] = c
+			}
+		}
+	}
+	s.mu.Lock()
+	s.want = want
+	maps.DeleteFunc(s.problems, func(p place, _ service.Problem) bool { _, ok := want[p]; return !ok })
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Problems are the ports that cannot be opened.
+func (s *Server) Problems() []service.Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.problems))
+}
+
+// retry is how soon a port that could not be opened is tried again.
+const retry = time.Second
+
+// Run opens and closes ports until ctx ends, and returns when all are closed.
+func (s *Server) Run(ctx context.Context) error {
+	again := time.NewTicker(retry)
+	defer again.Stop()
+	defer s.serving.Wait()
+	defer func() { s.closeBut(nil) }()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+		case <-again.C:
+			if len(s.Problems()) == 0 {
+				continue
+			}
+		}
+		s.mu.Lock()
+		want := s.want
+		s.mu.Unlock()
+		s.closeBut(want) // first: one may want what another had
+		for p := range want {
+			if s.open[p] == nil {
+				s.note(p, s.listen(p))
+			}
+		}
+	}
+}
+
+func (s *Server) closeBut(want map[place]config.HealthCheck) {
+	for p, server := range s.open {
+		if _, ok := want[p]; !ok {
+			_ = server.Close() // who is being answered asks again
+			delete(s.open, p)
+		}
+	}
+}
+
+// listen opens a port.
+func (s *Server) listen(p place) error {
+	network := "tcp4"
+	if p.at.Addr().Is6() {
+		network = "tcp6"
+	}
+	socket, err := net.Listen(network, p.at.String())
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err // the problem names the address
+	}
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { s.answer(w, p) }),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      10 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          log.New(debugWriter{s.log}, "", 0),
+	}
+	s.open[p] = server
+	s.serving.Go(func() {
+		if err := server.Serve(socket); !errors.Is(err, http.ErrServerClosed) {
+			s.log.WithError(err).Errorf("health check of Service %s/%s at %s has ended", p.service.Namespace, p.service.Name, p.at)
+		}
+	})
+	return nil
+}
+
+type debugWriter struct{ log logrus.FieldLogger }
+
+func (w debugWriter) Write(line []byte) (int, error) {
+	w.log.Debugf("health check port: %s", line)
+	return len(line), nil
+}
+
+// note makes a problem of what keeps a port from being opened.
+func (s *Server) note(p place, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, wanted := s.want[p]; err == nil || !wanted {
+		delete(s.problems, p)
+		return
+	}
+	problem := service.Problem{
+		Object: "Service " + p.service.Namespace + "/" + p.service.Name, Field: "spec.healthCheckNodePort", Service: p.service,
+		Reason: "CannotListen", Detail: fmt.Sprintf("load balancers cannot ask at %s: %v", p.at, err),
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		problem.Reason = "PortTaken"
+		problem.Advice = "a program on this node, or a node port of another Service, has the port: give the Service another healthCheckNodePort, or stop the program"
+	}
+	s.problems[p] = problem
+}
+
+// answer says, in kube-proxy's words, how many endpoints there are here.
+func (s *Server) answer(w http.ResponseWriter, p place) {
+	s.mu.Lock()
+	count := s.want[p].Local[service.FamilyOf(p.at.Addr())] // 0 where it is just being closed
+	s.mu.Unlock()
+	healthy := s.healthy()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(count))
+	if count == 0 || !healthy {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	fmt.Fprintf(w, "{\n\t\"service\": {\n\t\t\"namespace\": %q,\n\t\t\"name\": %q\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %v\n}",
+		p.service.Namespace, p.service.Name, count, healthy)
+}
