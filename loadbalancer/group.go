@@ -94,17 +94,25 @@ func (g *Group) replace(endpoints []service.Endpoint) {
 // The caller answers each pick with Succeeded or Failed, or with neither where
 // its client gave up first.
 func (g *Group) Pick(client netip.Addr, tried []netip.AddrPort) (netip.AddrPort, bool) {
+	addr, _, ok := g.PickWhy(client, tried)
+	return addr, ok
+}
+
+// PickWhy is Pick, and says why it is this endpoint.
+func (g *Group) PickWhy(client netip.Addr, tried []netip.AddrPort) (netip.AddrPort, Why, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()
 	client = client.Unmap()
-	ep := g.choose(g.affinity.endpoint(client, now), tried, now)
+	affine := g.affinity.endpoint(client, now)
+	ep := g.choose(affine, tried, now)
 	if ep == nil {
-		return netip.AddrPort{}, false
+		return netip.AddrPort{}, 0, false
 	}
+	why := g.why(ep, affine, now)
 	ep.picked(now)
 	g.affinity.record(client, ep, now)
-	return ep.Addr, true
+	return ep.Addr, why, true
 }
 
 // choose prefers the endpoint that has the client's affinity, if any, to the

@@ -21,6 +21,7 @@ type tcpListener struct {
 	group   balancer
 	open    *openCount // connections of its Service
 	account *account
+	trace   *portTrace // nil: not traced
 	engine  *tcpEngine
 	serving bool
 }
@@ -41,7 +42,7 @@ func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, open *
 		_ = sock.close()
 		return nil, err
 	}
-	return &tcpListener{key: key, sock: sock, group: group, open: open, account: account, engine: s.tcp}, nil
+	return &tcpListener{key: key, sock: sock, group: group, open: open, account: account, trace: s.tracer.of(key, sock.addr), engine: s.tcp}, nil
 }
 
 func (l *tcpListener) addr() netip.AddrPort { return l.sock.addr }
@@ -150,6 +151,9 @@ func (a *acceptor) accept(waits bool) bool {
 			_ = unix.Close(fd)
 			s.budget.give(2)
 			s.turnAway(why, a.key, client)
+			if a.trace != nil {
+				a.trace.turnedAway(why, client)
+			}
 			return true
 		}
 		l := a.engine.loopFor(a.loop)

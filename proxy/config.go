@@ -65,6 +65,8 @@ type Config struct {
 
 	MetricsPerEndpoint bool // of each endpoint beside those of each service port
 
+	Trace []Traced // whose connections and flows are told of step by step; none: nobody's
+
 	SyncPeriod    time.Duration // between full reconciles; default 30 s
 	MinSyncPeriod time.Duration // between two reconciles; default 100 ms
 	Linger        time.Duration // how long a replaced listener accepts on; default 1 s

@@ -38,6 +38,7 @@ type attempt struct {
 	dialing  *dialing
 	fd       int
 	endpoint netip.AddrPort
+	began    time.Duration
 }
 
 // dial looks for an endpoint that answers.
@@ -55,7 +56,7 @@ func (s *session) dial() {
 func (d *dialing) try() {
 	s := d.session
 	for len(d.tried) < maxAttempts && d.mayTry() {
-		endpoint, ok := s.listener.group.Pick(s.clientAddr.Addr(), d.tried)
+		endpoint, ok := s.trace.pick(s.listener.group, s.clientAddr.Addr(), d.tried)
 		if !ok {
 			break
 		}
@@ -64,7 +65,7 @@ func (d *dialing) try() {
 		if len(d.tried) > 1 {
 			a = new(attempt)
 		}
-		*a = attempt{dialing: d, endpoint: endpoint}
+		*a = attempt{dialing: d, endpoint: endpoint, began: s.loop.now}
 		if err := a.start(); err != nil {
 			d.failed(a, err)
 			continue
@@ -146,6 +147,9 @@ func (a *attempt) ready(events uint32) {
 	group := d.session.listener.group
 	for i, other := range d.pending {
 		l.close(other.fd)
+		if d.session.trace != nil {
+			d.session.trace.outrun(other.endpoint, l.now-other.began)
+		}
 		if i < at { // it had more time
 			group.Failed(other.endpoint)
 		}
@@ -174,6 +178,9 @@ func (a *attempt) outcome(events uint32) error {
 func (d *dialing) failed(a *attempt, err error) {
 	shared := d.session.loop.engine.shared
 	shared.metrics.dialFailed(err)
+	if t := d.session.trace; t != nil {
+		t.dialFailed(a.endpoint, d.session.loop.now-a.began, err)
+	}
 	d.errs = multierror.Append(d.errs, fmt.Errorf("endpoint %v: %w", a.endpoint, err))
 	if !isLocal(err) {
 		d.session.listener.group.Failed(a.endpoint)

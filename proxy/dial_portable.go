@@ -37,20 +37,22 @@ type attempt struct {
 // that refuses is passed over at once; beside one that does not answer within
 // the fallback delay another is tried, and the first to connect wins. The
 // balancer hears of every endpoint that failed or was outrun.
-func (d *dialer) connect(ctx context.Context, key service.Key, b balancer, client netip.Addr) (*net.TCPConn, netip.AddrPort, error) {
+func (d *dialer) connect(ctx context.Context, key service.Key, b balancer, client netip.Addr, trace *trace) (*net.TCPConn, netip.AddrPort, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.dial)
 	results := make(chan attempt)
 	var tried, pending []netip.AddrPort // both in the order of their start
+	began := make(map[netip.AddrPort]time.Time)
 	next := func() bool {
 		if len(tried) == maxAttempts {
 			return false
 		}
-		endpoint, ok := b.Pick(client, tried)
+		endpoint, ok := trace.pick(b, client, tried)
 		if !ok {
 			return false
 		}
 		tried = append(tried, endpoint)
 		pending = append(pending, endpoint)
+		began[endpoint] = time.Now()
 		go d.attempt(ctx, ownDial{foundLoop: foundLoop{key, endpoint}, group: b}, results)
 		return true
 	}
@@ -83,13 +85,21 @@ func (d *dialer) connect(ctx context.Context, key service.Key, b balancer, clien
 				a.err = errOwnDial
 			}
 			if a.err == nil {
-				for _, outrun := range pending[:at] {
-					b.Failed(outrun)
+				for i, outrun := range pending {
+					if trace != nil {
+						trace.outrun(outrun, time.Since(began[outrun]))
+					}
+					if i < at { // it had more time
+						b.Failed(outrun)
+					}
 				}
 				b.Succeeded(client, a.endpoint)
 				return a.conn, a.endpoint, nil
 			}
 			d.metrics.dialFailed(a.err)
+			if trace != nil {
+				trace.dialFailed(a.endpoint, time.Since(began[a.endpoint]), a.err)
+			}
 			errs = multierror.Append(errs, fmt.Errorf("endpoint %v: %w", a.endpoint, a.err))
 			if !isLocal(a.err) {
 				b.Failed(a.endpoint)

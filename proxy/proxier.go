@@ -63,7 +63,7 @@ func New(c Config) (*Proxier, error) {
 	c.Metrics.descriptors.Store(budget)
 	common := &shared{
 		log: c.Log, warn: warn, metrics: c.Metrics, budget: budget, mark: c.Mark,
-		accounts: newAccounts(), limits: newLimits(c.MaxConnections, c.MaxPerClient), own: newOwnDials(),
+		accounts: newAccounts(), tracer: newTracer(c.Trace, c.Log), limits: newLimits(c.MaxConnections, c.MaxPerClient), own: newOwnDials(),
 		timeouts: tcpTimeouts{
 			dial: c.DialTimeout, fallback: c.FallbackDelay, halfClose: c.HalfCloseTimeout,
 			idle: c.IdleTimeout, keepAlive: c.KeepAlive,
@@ -400,6 +400,7 @@ func (p *Proxier) drain() error {
 	p.retired.Wait()
 	p.shared.tcp.close()
 	p.shared.udp.close()
+	p.shared.tracer.close()
 	return nil
 }
 

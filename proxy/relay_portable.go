@@ -31,6 +31,7 @@ type relay struct {
 	watch   *time.Timer // runs checkIdle
 	watched int64       // bytes carried when watch was last armed; the timer's own
 	closing atomic.Bool // one direction has ended
+	trace   *trace      // nil for nearly all
 	ended   atomic.Int32
 }
 
@@ -103,6 +104,13 @@ func (r *relay) carry(p *pipe) {
 	}
 	if err != nil {
 		p.from.broken.Store(true)
+	}
+	if r.trace != nil {
+		if err != nil {
+			r.trace.broken(p == &r.up)
+		} else {
+			r.trace.closed(p == &r.up, p.bytes.Load())
+		}
 	}
 	_ = p.to.conn.CloseWrite()
 	if r.closing.CompareAndSwap(false, true) && r.ended.Load() == running {

@@ -15,6 +15,7 @@ import (
 type session struct {
 	loop       *loop
 	listener   *tcpListener
+	trace      *trace // nil for nearly all
 	clientAddr netip.AddrPort
 
 	client, endpoint end
@@ -66,6 +67,9 @@ func (l *loop) begin(listener *tcpListener, fd int, client netip.AddrPort) {
 	l.mu.Lock()
 	l.sessions[s] = struct{}{}
 	l.mu.Unlock()
+	if listener.trace != nil {
+		s.trace = listener.trace.accepted(client, calledBy(fd))
+	}
 	if l.stopped {
 		s.abort()
 		return
@@ -84,6 +88,9 @@ func (s *session) connected(fd int, endpoint netip.AddrPort) {
 	s.endpoint.fd = fd
 	s.used = l.now
 	l.watched[fd].source = &s.endpoint
+	if s.trace != nil {
+		s.trace.connected(endpoint, l.now-s.began)
+	}
 	s.listener.account.opened.Add(1)
 	s.listener.account.active.Add(1)
 	s.watch()
@@ -205,10 +212,16 @@ func (s *session) passOn(from, to *end) {
 	}
 	switch {
 	case from.broken:
+		if s.trace != nil {
+			s.trace.broken(from == &s.client)
+		}
 		s.flush(to)
 	case !to.finished && !to.broken:
 		to.finished = true
 		shutdownFD(to.fd, unix.SHUT_WR)
+		if s.trace != nil {
+			s.trace.closed(from == &s.client, from.carried.Load())
+		}
 		s.used = s.loop.now
 		s.watch()
 	}
@@ -304,6 +317,9 @@ func (s *session) finish(why string) {
 			l.close(e.fd)
 		}
 	}
+	if s.trace != nil {
+		s.traceEnd(why)
+	}
 	if s.endpointAddr.IsValid() {
 		shared.metrics.connectionEnded(why, l.now-s.began)
 		if l.engine.debug { // or the message would be made for nobody
@@ -328,7 +344,23 @@ func (s *session) finish(why string) {
 func (s *session) refuse(why string, err error) {
 	s.loop.engine.shared.metrics.refused[why].Inc()
 	s.loop.engine.log(s, netip.AddrPort{}, err, "client refused")
+	if s.trace != nil {
+		s.trace.refused(why)
+	}
 	s.reset(endedAbort)
+}
+
+// traceEnd tells how the session ends. A stream that has ended and was not
+// passed on, because closing does that, is told of here.
+func (s *session) traceEnd(why string) {
+	if why == endedEOF {
+		for _, e := range [...]struct{ from, to *end }{{&s.client, &s.endpoint}, {&s.endpoint, &s.client}} {
+			if !e.to.finished {
+				s.trace.closed(e.from == &s.client, e.from.carried.Load())
+			}
+		}
+	}
+	s.trace.ended(why, s.client.carried.Load(), s.endpoint.carried.Load())
 }
 
 // status describes the session; its loop calls it.

@@ -21,6 +21,7 @@ type shared struct {
 	own      *ownDials
 	wake     func() // has the Proxier reconcile soon; it returns at once
 	accounts *accounts
+	tracer   *tracer // nil: nothing is traced
 	tcp      *tcpEngine
 	timeouts tcpTimeouts
 	mark     uint32 // put on own dials; 0: none

@@ -26,6 +26,7 @@ type tcpListener struct {
 	group   balancer
 	open    *openCount // connections of its Service
 	account *account
+	trace   *portTrace // nil: not traced
 	shared  *shared
 
 	accepting sync.WaitGroup // the accept loop, which runs while it serves
@@ -38,7 +39,7 @@ func newTCPListener(key service.Key, addr netip.AddrPort, group balancer, open *
 	if err != nil {
 		return nil, err
 	}
-	return &tcpListener{key: key, sock: sock, group: group, open: open, account: account, shared: s}, nil
+	return &tcpListener{key: key, sock: sock, group: group, open: open, account: account, trace: s.tracer.of(key, sock.addr), shared: s}, nil
 }
 
 func (l *tcpListener) addr() netip.AddrPort { return l.sock.addr }
@@ -104,7 +105,7 @@ func (l *tcpListener) acceptLoop(ctx context.Context) {
 			client := clientOf(conn) // whether it is a dial of the proxy's own is for handle to find out
 			if why := l.shared.limits.admit(client.Addr(), l.open); why != "" {
 				(&peer{conn: conn}).reset()
-				l.shared.turnAway(why, l.key, client)
+				l.turnAway(why, client)
 				continue
 			}
 			if !l.takeBudget(ctx) {
@@ -166,6 +167,13 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+func (l *tcpListener) turnAway(why string, client netip.AddrPort) {
+	l.shared.turnAway(why, l.key, client)
+	if l.trace != nil {
+		l.trace.turnedAway(why, client)
+	}
+}
+
 // handle serves one client: picks, connects, relays.
 func (l *tcpListener) handle(conn *net.TCPConn) {
 	s := l.shared
@@ -175,15 +183,19 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 	s.tcp.dialer.under.settle(client.Addr())
 	if s.isOwn(client) {
 		(&peer{conn: conn}).reset()
-		s.turnAway(refusedOwnDial, l.key, client)
+		l.turnAway(refusedOwnDial, client)
 		return
 	}
 	_ = conn.SetKeepAliveConfig(keepAliveConfig(s.timeouts.keepAlive))
 	c := &connection{key: l.key, account: l.account, client: client, since: time.Now()}
 	s.tcp.add(c)
 	defer s.tcp.remove(c)
+	var trace *trace
+	if l.trace != nil {
+		trace = l.trace.accepted(client, tcpAddr(conn.LocalAddr()))
+	}
 
-	endpointConn, endpoint, err := s.tcp.dialer.connect(s.tcp.ctx, l.key, l.group, client.Addr())
+	endpointConn, endpoint, err := s.tcp.dialer.connect(s.tcp.ctx, l.key, l.group, client.Addr(), trace)
 	if err != nil {
 		(&peer{conn: conn}).reset()
 		why := refusedNoEndpoint
@@ -191,17 +203,27 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 			why = refusedDialFailed
 		}
 		s.metrics.refused[why].Inc()
+		if trace != nil {
+			trace.refused(why)
+			trace.ended(endedAbort, 0, 0)
+		}
 		s.log.WithFields(logrus.Fields{"service": l.key, "client": client}).WithError(err).Debug("client refused")
 		return
 	}
 
 	r := newRelay(conn, endpointConn, s.timeouts.halfClose, s.timeouts.idle)
+	if r.trace = trace; trace != nil {
+		trace.connected(endpoint, time.Since(c.since))
+	}
 	s.tcp.connected(c, endpoint, r)
 	l.account.opened.Add(1)
 	l.account.active.Add(1)
 	defer s.own.remove(tcpAddr(endpointConn.LocalAddr()))
 	ended := r.run()
 	l.account.active.Add(-1)
+	if trace != nil {
+		trace.ended(ended, r.up.bytes.Load(), r.down.bytes.Load())
+	}
 	s.metrics.connectionEnded(ended, time.Since(c.since))
 	s.log.WithFields(logrus.Fields{"service": l.key, "client": client, "endpoint": endpoint, "ended": ended}).Debug("connection ended")
 }

@@ -85,6 +85,7 @@ type udpConfig struct {
 	conn     *net.UDPConn // the server's, which closes it, once newUDPServer has returned no error
 	balancer balancer
 	account  *account
+	trace    *portTrace    // nil: not traced
 	idle     time.Duration // a flow without traffic ends after it
 	log      logrus.FieldLogger
 }
@@ -198,8 +199,9 @@ func (s *udpServer) flow(key flowKey, now time.Duration) (*udpFlow, dropReason) 
 // another is picked.
 func (s *udpServer) pick(key flowKey, before *udpFlow, now time.Duration) (*udpFlow, dropReason) {
 	var tried []netip.AddrPort
+	trace := s.begin(key, before)
 	for {
-		endpoint, ok := s.balancer.Pick(key.client.Addr(), tried)
+		endpoint, ok := trace.pick(s.balancer, key.client.Addr(), tried)
 		if !ok && len(tried) > 0 {
 			return nil, dropUnreachable
 		}
@@ -215,12 +217,28 @@ func (s *udpServer) pick(key flowKey, before *udpFlow, now time.Duration) (*udpF
 			before = nil
 		}
 		f, reason := s.openFlow(key, endpoint, now)
+		if f != nil {
+			f.trace = trace
+		} else if trace != nil {
+			trace.noFlow(endpoint, reason)
+		}
 		if reason != dropUnreachable {
 			return f, reason
 		}
 		s.balancer.Failed(endpoint)
 		tried = append(tried, endpoint)
 	}
+}
+
+// begin is the trace of a flow to come, or of the one before that may go on.
+func (s *udpServer) begin(key flowKey, before *udpFlow) *trace {
+	switch {
+	case s.trace == nil:
+		return nil
+	case before != nil && before.trace != nil:
+		return before.trace
+	}
+	return s.trace.firstDatagram(key.client, key.local)
 }
 
 // openFlow makes a flow to the endpoint. Where descriptors or local ports have
@@ -278,6 +296,9 @@ func (s *udpServer) end(f *udpFlow, why endReason) {
 	s.flows.counters.ended[why].Add(1)
 	s.flows.counters.active.Add(-1)
 	s.account.flowsActive.Add(-1)
+	if f.trace != nil {
+		f.trace.flowEnded(f.endpoint, why, f.up.status(), f.down.status())
+	}
 	f.socket.close()
 }
 
@@ -293,6 +314,9 @@ func (s *udpServer) replied(f *udpFlow, now time.Duration) bool {
 	u.table.use(&s.group, f, now)
 	if !f.proven || f.refused {
 		f.refused = false
+		if f.trace != nil {
+			f.trace.answered()
+		}
 		s.prove(f)
 	}
 	return true
@@ -315,6 +339,9 @@ func (s *udpServer) refused(f *udpFlow) {
 	}
 	f.refused, f.proven = true, false
 	s.flows.counters.refused.Add(1)
+	if f.trace != nil {
+		f.trace.flowRefused(f.endpoint)
+	}
 	s.balancer.Failed(f.endpoint)
 }
 
@@ -353,6 +380,9 @@ func (s *udpServer) expire() {
 // where somebody should do something about it.
 func (s *udpServer) drop(why dropReason) {
 	s.flows.counters.dropped[why].Add(1)
+	if s.trace != nil {
+		s.trace.dropped(why)
+	}
 	switch why {
 	case dropNoDescriptor:
 		s.flows.warn.limited(s.log, "out of descriptors: UDP datagrams of new clients are dropped; raise the limit on open files (ulimit -n, LimitNOFILE)")

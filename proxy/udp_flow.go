@@ -23,6 +23,7 @@ type udpFlow struct {
 	socket   endpointSocket
 	replyTo  replyAddress
 	opened   time.Duration
+	trace    *trace  // nil for nearly all
 	up, down traffic // from the client, from the endpoint
 
 	// Guarded by udpFlows.mu.

@@ -51,7 +51,7 @@ func (l *udpListener) serve() error {
 		return err
 	}
 	server, err := newUDPServer(udpConfig{
-		flows: l.shared.udp, conn: conn, balancer: l.group, account: l.account, idle: l.idle,
+		flows: l.shared.udp, conn: conn, balancer: l.group, account: l.account, trace: l.shared.tracer.of(l.key, l.addr()), idle: l.idle,
 		log: l.shared.log.WithField("service", l.key.String()),
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 func (m *Main) newDemo() *cobra.Command {
 	var period time.Duration
+	var trace []string
 	c := &cobra.Command{
 		Use:   "demo [flags]",
 		Short: "Try it: Services and backends on loopback; no root, no cluster",
@@ -34,17 +35,18 @@ backend dies and comes back all the time. Ctrl-C ends it and leaves nothing.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, d.Close()) }()
-			return m.demo(c.Context(), d, period)
+			return m.demo(c.Context(), d, period, trace)
 		},
 	}
 	grouped(c.Flags(), groupDemo, func(fs *pflag.FlagSet) {
 		fs.DurationVar(&period, "period", 10*time.Second, "have the backend "+demo.Mortal+" die, and come back, after this time")
+		addTraceFlag(fs, &trace)
 	})
 	return c
 }
 
 // demo runs the same server as run does, on the demo's manifest.
-func (m *Main) demo(ctx context.Context, d *demo.Demo, period time.Duration) error {
+func (m *Main) demo(ctx context.Context, d *demo.Demo, period time.Duration, trace []string) error {
 	o := new(options)
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.addRunFlags(flags) // for their defaults
@@ -54,11 +56,12 @@ func (m *Main) demo(ctx context.Context, d *demo.Demo, period time.Duration) err
 	o.drainTimeout = 0
 	o.healthzAddress = ""
 	o.metricsAddress = freeOr(o.metricsAddress)
-	o.logLevel = "warning"
+	o.trace = trace
 	if err := o.completeRun(flags); err != nil {
 		return err
 	}
 	log := m.newLog(o)
+	log.SetLevel(logrus.WarnLevel)
 	s, err := m.newServer(ctx, o, log)
 	if errors.Is(err, syscall.EADDRINUSE) { // somebody was faster: a second demo, say
 		o.metricsAddress = anyPort
@@ -67,7 +70,7 @@ func (m *Main) demo(ctx context.Context, d *demo.Demo, period time.Duration) err
 	if err != nil {
 		return err
 	}
-	page := demoPage{services: d.Services, dir: d.Dir, status: s.status.Addresses()[0].String(), style: m.style()}
+	page := demoPage{services: d.Services, dir: d.Dir, status: s.status.Addresses()[0].String(), program: m.Name, style: m.style()}
 	err = together(ctx, s.run, func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
@@ -76,8 +79,8 @@ func (m *Main) demo(ctx context.Context, d *demo.Demo, period time.Duration) err
 		}
 		fmt.Fprint(m.Stdout, page.String())
 		// From here on the log tells what becomes of changes to the manifest.
-		log.SetLevel(logrus.InfoLevel)
-		defer log.SetLevel(o.meant.level)
+		log.SetLevel(o.meant.level)
+		defer log.SetLevel(logrus.WarnLevel)
 		return d.Run(ctx, period, func(what string) {
 			fmt.Fprintf(m.Stdout, "%s  %s\n", time.Now().Format(time.TimeOnly), what)
 		})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 func pasted(t *testing.T, command string) (output string, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", command)
+	cmd.Env = programEnv(t)
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		require.NoError(t, err)
@@ -44,7 +44,7 @@ func TestDemo(t *testing.T) {
 	assert.NotContains(t, page, "\x1b", "no colours off a terminal")
 
 	commands := regexp.MustCompile(`(?m)^ {4}(\S.*)$`).FindAllStringSubmatch(page, -1)
-	require.Len(t, commands, 8)
+	require.Len(t, commands, 9)
 	next := func(about string) (string, int) {
 		t.Helper()
 		command := commands[0][1]
@@ -89,10 +89,11 @@ func TestDemo(t *testing.T) {
 
 	output, code = next("status")
 	assert.Zero(t, code)
-	var s statusz
-	require.NoError(t, json.Unmarshal([]byte(output), &s))
-	assert.Len(t, s.Ports, 5)
-	assert.Empty(t, s.Problems)
+	assert.Contains(t, output, "serving 5 ports of 5 services at 5 portals without rules\n")
+	assert.Contains(t, output, "; 0 problems\n")
+	output, code = next("explain")
+	assert.Zero(t, code)
+	assert.Regexp(t, `^TCP 127\.64\.\S+: served by 127\.64\.\S+ \(web-[123]\)\n`, output)
 	assert.Empty(t, commands)
 
 	p.stop()
@@ -109,7 +110,7 @@ func TestDemo(t *testing.T) {
 func TestDemo_twice(t *testing.T) {
 	t.Parallel()
 	first, second := start(t, "", "demo"), start(t, "", "demo")
-	status := regexp.MustCompile(`http://\S+/statusz`)
+	status := regexp.MustCompile(`\S+ status.*`)
 	find(t, &first.stdout, `left|/services.yaml`)
 	find(t, &second.stdout, `left|/services.yaml`)
 	assert.NotEqual(t, status.FindString(first.stdout.String()), status.FindString(second.stdout.String()))

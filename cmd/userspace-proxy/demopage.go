@@ -16,6 +16,7 @@ type demoPage struct {
 	services []demo.Service
 	dir      string
 	status   string // address of the status server
+	program  string // how it is called
 	style    layout.Style
 }
 
@@ -81,7 +82,17 @@ func (p demoPage) tries() []try {
 	}
 	return append(tries,
 		try{"no backend: refused at once, nothing hangs", []string{curl("-sS", "nobody")}},
-		try{"what is served, and why an endpoint is picked or not", []string{"curl -s http://" + p.status + "/statusz"}})
+		try{"what is served, and why an endpoint is picked or not", []string{p.ask("status")}},
+		try{"what would become of one packet, step by step", []string{p.ask("explain tcp " + at["web"].Addr.String())}})
+}
+
+// ask is a command that asks this very proxy.
+func (p demoPage) ask(what string) string {
+	command := p.program + " " + what
+	if "http://"+p.status != defaultAddress {
+		command += " --address " + p.status
+	}
+	return command
 }
 
 // times repeats a command, as the system's shell does it.

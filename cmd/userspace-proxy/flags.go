@@ -1,12 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"runtime"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/userspace-proxy/userspace-proxy/config/etcd"
+	"github.com/userspace-proxy/userspace-proxy/proxy"
 )
 
 // groupAnnotation marks a flag with the heading that help shows it under.
@@ -77,6 +79,7 @@ func (o *options) addRunFlags(fs *pflag.FlagSet) {
 	grouped(fs, groupLog, func(fs *pflag.FlagSet) {
 		fs.StringVar(&o.logLevel, "log-level", "info", "write what is of this `level` or above: error, warning, info, debug")
 		fs.StringVar(&o.logFormat, "log-format", "text", "write in this `format`: text, json")
+		addTraceFlag(fs, &o.trace)
 		fs.IntVarP(&o.verbosity, "v", "v", 0, "kube-proxy's `number` for the level; 4 and above is debug")
 	})
 }
@@ -143,10 +146,18 @@ func addOutputFlags(fs *pflag.FlagSet, form *string) {
 	})
 }
 
+// addTraceFlag adds whose connections are told of step by step.
+func addTraceFlag(fs *pflag.FlagSet, trace *[]string) {
+	fs.StringSliceVar(trace, "trace-connections", nil, fmt.Sprintf("log every step of the connections and UDP flows of some Services, %d lines a second at most, for learning and to find faults: a `list` of service=NAMESPACE/NAME, of service=NAMESPACE/NAME:PORT for the port of that name alone, or service=NAME for any namespace", proxy.TracedLines))
+}
+
+// defaultAddress is where the status server of a proxy is unless flags say otherwise.
+const defaultAddress = "http://127.0.0.1:10249"
+
 // addAddressFlag adds where a running proxy is asked.
 func addAddressFlag(fs *pflag.FlagSet, address *string) {
 	grouped(fs, groupAsk, func(fs *pflag.FlagSet) {
-		fs.StringVar(address, "address", "http://127.0.0.1:10249", "ask the proxy whose --metrics-bind-address is this `address`")
+		fs.StringVar(address, "address", defaultAddress, "ask the proxy whose --metrics-bind-address is this `address`")
 	})
 }
 

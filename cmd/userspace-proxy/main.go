@@ -32,12 +32,13 @@ func main() {
 			os.Exit(exitFailed)
 		}
 	}()
-	m := Main{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, LeadKlog: kubelog.Lead}
+	m := Main{Name: os.Args[0], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, LeadKlog: kubelog.Lead}
 	os.Exit(m.Run(ctx, os.Args[1:]))
 }
 
 // Main is the program as main runs it, and as tests do.
 type Main struct {
+	Name           string // as it was called, for commands to paste
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string

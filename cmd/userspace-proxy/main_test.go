@@ -100,7 +100,7 @@ func start(t *testing.T, stdin string, args ...string) *program {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &program{stop: cancel, code: make(chan int, 1)}
-	m := Main{Stdin: strings.NewReader(stdin), Stdout: &p.stdout, Stderr: &p.stderr, Getenv: func(string) string { return "" }}
+	m := Main{Name: os.Args[0], Stdin: strings.NewReader(stdin), Stdout: &p.stdout, Stderr: &p.stderr, Getenv: func(string) string { return "" }}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

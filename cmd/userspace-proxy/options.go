@@ -63,6 +63,7 @@ type options struct {
 	profiling                      bool
 	metricsPerEndpoint             bool
 
+	trace               []string
 	logLevel, logFormat string
 	verbosity           int
 
@@ -76,6 +77,7 @@ type meant struct {
 	ports     proxy.PortRange
 	mark      uint32
 	level     logrus.Level
+	traced    []proxy.Traced
 }
 
 // The ways to lead portals to listeners.
@@ -117,6 +119,7 @@ func (o *options) validateRun(c *checks) {
 	if o.logFormat != "text" && o.logFormat != "json" {
 		c.check("--log-format", fmt.Errorf("must be text or json, got %q", o.logFormat))
 	}
+	o.checkTrace(c)
 	data := o.proxyConfig()
 	if data.Ports == (proxy.PortRange{}) { // what is wrong with it is told already
 		data.Ports = proxy.PortRange{First: 1, Last: 1}
@@ -237,6 +240,7 @@ func (o *options) proxyConfig() proxy.Config {
 		SyncPeriod:         o.syncPeriod,
 		MinSyncPeriod:      o.minSyncPeriod,
 		MetricsPerEndpoint: o.metricsPerEndpoint,
+		Trace:              o.meant.traced,
 	}
 	if c.KeepAlive == 0 {
 		c.KeepAlive = -1 // none

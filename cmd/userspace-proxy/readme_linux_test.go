@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,7 +66,7 @@ func TestREADME_commands(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, d.Close())
 			d.Dir = regexp.MustCompile(`/tmp/userspace-proxy-demo-\d+`).FindString(c.output)
-			page := demoPage{services: d.Services, dir: d.Dir, status: "127.0.0.1:10249"}
+			page := demoPage{services: d.Services, dir: d.Dir, status: "127.0.0.1:10249", program: "bin/userspace-proxy"}
 			_, printed, _ := strings.Cut(c.output, "\n") // the first line is make's
 			assert.Equal(t, page.String(), printed+"\n")
 		case strings.Contains(command, " run "):
@@ -97,6 +98,66 @@ func logged(t *testing.T, line string) string {
 		pattern = strings.ReplaceAll(pattern, regexp.QuoteMeta(varies), ".*")
 	}
 	return `level=info msg="?` + pattern + `"?( source=file)?\n`
+}
+
+// TestREADME_demo: what the README shows of the demo is what it does. The demo
+// runs beside others, so that its addresses may not be the usual ones.
+func TestREADME_demo(t *testing.T) {
+	t.Parallel()
+	bed := nettest.New(t)
+	p := bed.Node.Command(t.Context(), os.Args[0], "demo", "--period=2s", "--trace-connections", "service=web")
+	p.Env = programEnv(t)
+	var stdout, stderr text
+	p.Stdout, p.Stderr = &stdout, &stderr
+	require.NoError(t, p.Start())
+	defer func() {
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, p.Wait())
+	}()
+	web := find(t, &stdout, `(?s)curl -s (http://\S+); done.*served at once`)[1]
+	in := func(name string, arg ...string) string {
+		cmd := bed.Node.Command(t.Context(), name, arg...)
+		cmd.Env = programEnv(t)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+
+	assert.Contains(t, in("curl", "-s", web), "hello from web-")
+	find(t, &stderr, `msg="ended \(eof\)`)
+	var said, shown []string
+	for _, line := range regexp.MustCompile(`msg="(.*?)" client=\S+ connection=1 service="default/web:http/TCP"\n`).FindAllStringSubmatch(stderr.String(), -1) {
+		said = append(said, alike(line[1]))
+	}
+	for _, line := range regexp.MustCompile(`INFO\[\S+\] (.*?) +client=\S+ connection=1 service="default/web:http/TCP"\n`).FindAllStringSubmatch(readme(t), -1) {
+		shown = append(shown, alike(line[1]))
+	}
+	assert.ElementsMatch(t, shown, said, "who closes first is chance")
+
+	status := regexp.MustCompile("(?s)\n\\$ bin/userspace-proxy status web\n(.*?)```").FindStringSubmatch(readme(t))
+	require.NotNil(t, status)
+	address := regexp.MustCompile(`--address \S+`).FindString(stdout.String())
+	var last string
+	assert.Eventually(t, func() bool { // until web-3 dies
+		last = in(os.Args[0], append([]string{"status", "web"}, strings.Fields(address)...)...)
+		return alike(last) == alike(status[1])
+	}, patience, 10*time.Millisecond)
+	assert.Equal(t, alike(status[1]), alike(last))
+}
+
+// alike is a text without what differs from one machine, or moment, to another.
+func alike(s string) string {
+	for _, varies := range []struct{ what, as string }{
+		{`127\.64\.\d+\.(\d+):\d+`, "127.64.0.$1"},
+		{`\b[0-9.]+(µs|ms|s)\b`, "TIME"},
+		{`on \S+, up`, "on here, up"},
+		{`\(devel\) \(.*\)|v\S+ \(.*\)`, "VERSION"},
+		{`\d connections?, `, "SOME connections, "},
+		{` +`, " "},
+	} {
+		s = regexp.MustCompile(varies.what).ReplaceAllString(s, varies.as)
+	}
+	return s
 }
 
 // TestREADME_links: what the README links to is there.

@@ -162,6 +162,14 @@ func TestBadUsage(t *testing.T) {
 				"--kubeconfig: " + path + ": it is no kubeconfig, but an object of another kind",
 			},
 		},
+		"connections of nobody to trace": {
+			[]string{"run", "-f", path, "--trace-connections=web,service=shop/", "--log-level=warning"},
+			[]string{
+				`--trace-connections: must be service=NAMESPACE/NAME, or with :PORT, a port's name, behind it, or service=NAME for any namespace; got "web"`,
+				`--trace-connections: must be service=NAMESPACE/NAME, or with :PORT, a port's name, behind it, or service=NAME for any namespace; got "service=shop/": name "": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')`,
+				`--trace-connections: writes at level info, which --log-level=warning leaves out`,
+			},
+		},
 		"a master that is no URL": {
 			[]string{"run", "--master", "http://a:b:c"},
 			[]string{`--master: "http://a:b:c": host must be a URL or a host:port pair: "http://a:b:c"`},
