@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
+	"github.com/userspace-proxy/userspace-proxy/internal/testpki"
 )
 
 // Tokens that the API server knows by its file.
@@ -45,7 +46,7 @@ type controlPlane struct {
 	api   *process
 	owner *testing.T // with which they end
 	host  *nettest.Host
-	ca    *authority
+	ca    *testpki.Authority
 	args  []string // of the API server
 	saKey string   // the file of the key that signs ServiceAccounts' tokens
 	admin *kubernetes.Clientset
@@ -55,16 +56,17 @@ type controlPlane struct {
 // proxy's user has its rights, and there is the Node that it runs on.
 func newControlPlane(t *testing.T, bed *nettest.Bed, flags ...string) *controlPlane {
 	t.Helper()
-	ca := newAuthority(t)
+	ca := testpki.New(t)
 	c := &controlPlane{owner: t, host: bed.Back, ca: ca, etcd: newEtcd(t, bed.Back, ca)}
 	dir := t.TempDir()
-	c.saKey = writeKey(t, filepath.Join(dir, "sa.key"), newKey(t))
+	c.saKey = filepath.Join(dir, "sa.key")
+	testpki.WriteKey(t, c.saKey, testpki.NewKey(t))
 	tokens := filepath.Join(dir, "tokens.csv")
 	require.NoError(t, os.WriteFile(tokens, []byte(adminToken+",admin,admin,system:masters\n"+proxyToken+",proxy,proxy\n"), 0o600))
-	pair := ca.issue(t, "kube-apiserver", controlAddr)
+	pair := ca.Issue("kube-apiserver", controlAddr)
 	c.args = append(c.etcd.flags(t, "root"),
 		"--bind-address="+controlAddr, "--secure-port="+apiPort, "--advertise-address="+controlAddr, "--endpoint-reconciler-type=none",
-		"--tls-cert-file="+pair.cert, "--tls-private-key-file="+pair.key, "--cert-dir="+dir,
+		"--tls-cert-file="+pair.Cert, "--tls-private-key-file="+pair.Key, "--cert-dir="+dir,
 		"--token-auth-file="+tokens, "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+c.saKey, "--service-account-signing-key-file="+c.saKey,
 		"--service-cluster-ip-range=10.96.0.0/16,fd96::/112",
@@ -83,7 +85,7 @@ func newControlPlane(t *testing.T, bed *nettest.Bed, flags ...string) *controlPl
 // connect makes an administrator's client, on the host of the control plane.
 func (c *controlPlane) connect(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
-	plain := &http.Transport{DialContext: c.host.Dial, TLSClientConfig: c.ca.client(t, nil), ForceAttemptHTTP2: true}
+	plain := &http.Transport{DialContext: c.host.Dial, TLSClientConfig: c.ca.Client(testpki.Pair{}), ForceAttemptHTTP2: true}
 	t.Cleanup(plain.CloseIdleConnections)
 	config := &rest.Config{Host: "https://" + net.JoinHostPort(controlAddr, apiPort), QPS: -1}
 	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: transport.NewBearerAuthRoundTripper(adminToken, plain)})
@@ -156,7 +158,7 @@ func (c *controlPlane) revoke(t *testing.T) {
 func (c *controlPlane) kubeconfig(t *testing.T, user clientcmdapi.AuthInfo) string {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
-	config.Clusters["test"] = &clientcmdapi.Cluster{Server: "https://" + net.JoinHostPort(controlAddr, apiPort), CertificateAuthority: c.ca.file}
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: "https://" + net.JoinHostPort(controlAddr, apiPort), CertificateAuthority: c.ca.File}
 	config.AuthInfos["test"] = &user
 	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
 	config.CurrentContext = "test"

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
+	"github.com/userspace-proxy/userspace-proxy/internal/testpki"
 )
 
 // Where the control plane is: an address of back that no endpoint has.
@@ -28,14 +29,14 @@ type etcdServer struct {
 	*process
 	owner  *testing.T // with which it ends
 	host   *nettest.Host
-	data   string           // its data directory
-	ca     *authority       // nil: without TLS
-	client *clientv3.Client // of the test, on the same host
+	data   string             // its data directory
+	ca     *testpki.Authority // nil: without TLS
+	client *clientv3.Client   // of the test, on the same host
 }
 
 // newEtcd starts etcd on a host, with TLS and client certificates where there
 // is an authority. It does not wait for it.
-func newEtcd(t *testing.T, host *nettest.Host, ca *authority) *etcdServer {
+func newEtcd(t *testing.T, host *nettest.Host, ca *testpki.Authority) *etcdServer {
 	t.Helper()
 	e := &etcdServer{owner: t, host: host, data: filepath.Join(t.TempDir(), "data"), ca: ca}
 	config := clientv3.Config{
@@ -45,8 +46,7 @@ func newEtcd(t *testing.T, host *nettest.Host, ca *authority) *etcdServer {
 		})},
 	}
 	if ca != nil {
-		pair := ca.issue(t, "root")
-		config.TLS = ca.client(t, &pair)
+		config.TLS = ca.Client(ca.Issue("root"))
 	}
 	e.start(t)
 	var err error
@@ -76,8 +76,8 @@ func (e *etcdServer) start(t *testing.T) {
 		"--max-txn-ops=10000",
 	}
 	if e.ca != nil {
-		pair := e.ca.issue(t, "etcd", controlAddr)
-		args = append(args, "--cert-file="+pair.cert, "--key-file="+pair.key, "--trusted-ca-file="+e.ca.file, "--client-cert-auth")
+		pair := e.ca.Issue("etcd", controlAddr)
+		args = append(args, "--cert-file="+pair.Cert, "--key-file="+pair.Key, "--trusted-ca-file="+e.ca.File, "--client-cert-auth")
 	}
 	e.process = spawn(e.owner, e.host, nil, args...)
 }
@@ -100,8 +100,8 @@ func (e *etcdServer) flags(t *testing.T, name string) []string {
 	t.Helper()
 	args := []string{"--etcd-servers=" + e.url()}
 	if e.ca != nil {
-		pair := e.ca.issue(t, name)
-		args = append(args, "--etcd-cafile="+e.ca.file, "--etcd-certfile="+pair.cert, "--etcd-keyfile="+pair.key)
+		pair := e.ca.Issue(name)
+		args = append(args, "--etcd-cafile="+e.ca.File, "--etcd-certfile="+pair.Cert, "--etcd-keyfile="+pair.Key)
 	}
 	return args
 }

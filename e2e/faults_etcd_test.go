@@ -6,6 +6,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
+	"github.com/userspace-proxy/userspace-proxy/internal/testpki"
 )
 
 // TestFaultsOfEtcd: whatever happens to the etcd that is followed, what was
@@ -14,7 +15,7 @@ func TestFaultsOfEtcd(t *testing.T) {
 	t.Parallel()
 	nettest.Need(t, "nft")
 	bed := nettest.New(t)
-	etcd := newEtcd(t, bed.Back, newAuthority(t))
+	etcd := newEtcd(t, bed.Back, testpki.New(t))
 	etcd.ready(t)
 	direct := keys{etcd: etcd, prefix: "/registry", encode: asProtobuf}
 	r := newRig(t, bed, direct)

@@ -86,7 +86,7 @@ func (c *controlPlane) account(t *testing.T, name string) *volume {
 	}
 	token, err := accounts.CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	ca, err := os.ReadFile(c.ca.file)
+	ca, err := os.ReadFile(c.ca.File)
 	require.NoError(t, err)
 	return newVolume(t, map[string]string{"token": token.Status.Token, "ca.crt": string(ca), "namespace": metav1.NamespaceSystem})
 }

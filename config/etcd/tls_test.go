@@ -9,15 +9,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/testpki"
 )
 
 func TestSource_certificates(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
-	s := ca.startTLS(later(), ca.wantsCertificates()...)
+	s := ca.startTLS(ca.wantsCertificates()...)
 	s.connect(ca.login("writer"))
 	s.put(serviceKey("web"), aService("web", "10.96.0.1"))
-	f := s.source(as(ca.sign("proxy", "", later()), ca))
+	f := s.source(as(ca.Issue("proxy"), ca))
 	f.shows(t, "Service default/web 10.96.0.1")
 	f.recovers(t)
 }
@@ -27,9 +29,9 @@ func TestSource_certificates(t *testing.T) {
 func TestSource_refused(t *testing.T) {
 	t.Parallel()
 	ca, other := newAuthority(t), newAuthority(t)
-	asks := ca.startTLS(later(), ca.wantsCertificates()...)
-	open := ca.startTLS(later())
-	mine := ca.sign("proxy", "", later())
+	asks := ca.startTLS(ca.wantsCertificates()...)
+	open := ca.startTLS()
+	mine := ca.Issue("proxy")
 	elsewhere := newGate(t, open.hostPort())
 	for name, c := range map[string]struct {
 		at      *server
@@ -40,16 +42,16 @@ func TestSource_refused(t *testing.T) {
 			open, nil, "--etcd-cafile: is needed, since this machine does not know who signed the server's certificate: ",
 		},
 		"another CA": {
-			open, []func(*Options){as(pair{}, other)}, "--etcd-cafile: " + other.ca() + " did not sign the server's certificate: ",
+			open, []func(*Options){as(testpki.Pair{}, other)}, "--etcd-cafile: " + other.File + " did not sign the server's certificate: ",
 		},
 		"no certificate": {
-			asks, []func(*Options){as(pair{}, ca)}, "--etcd-certfile: is needed, since the server wants a certificate: ",
+			asks, []func(*Options){as(testpki.Pair{}, ca)}, "--etcd-certfile: is needed, since the server wants a certificate: ",
 		},
 		"a certificate of another CA": {
-			asks, []func(*Options){as(other.sign("proxy", "", later()), ca)}, "--etcd-certfile: the server refuses " + other.dir + "/proxy.pem: ",
+			asks, []func(*Options){as(other.Issue("proxy"), ca)}, "--etcd-certfile: the server refuses " + other.Dir + "/proxy.pem: ",
 		},
 		"a certificate that has expired": {
-			asks, []func(*Options){as(ca.sign("old", "", time.Now().Add(-time.Hour)), ca)}, "--etcd-certfile: the server refuses " + ca.dir + "/old.pem: ",
+			asks, []func(*Options){as(ca.IssueUntil(time.Now().Add(-time.Hour), "old"), ca)}, "--etcd-certfile: the server refuses " + ca.Dir + "/old.pem: ",
 		},
 		"another name": {
 			open, []func(*Options){as(mine, ca), func(o *Options) { o.Servers = []string{elsewhere.url("https")} }},
@@ -68,7 +70,7 @@ func TestSource_refused(t *testing.T) {
 // TestSource_wrongScheme cannot be told from a server that is just ending.
 func TestSource_wrongScheme(t *testing.T) {
 	t.Parallel()
-	s := newAuthority(t).startTLS(later())
+	s := newAuthority(t).startTLS()
 	f := s.source(func(o *Options) { o.Servers = []string{"http://" + s.hostPort()} })
 	f.fails(t, "(if the server has TLS, write https:// in --etcd-servers)")
 	s = startServer(t)
@@ -81,10 +83,10 @@ func TestSource_wrongScheme(t *testing.T) {
 func TestSource_serverCertificateHasExpired(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
-	s := ca.startTLS(time.Now().Add(-time.Hour))
-	f := s.source(as(pair{}, ca))
+	s := ca.startTLSUntil(time.Now().Add(-time.Hour))
+	f := s.source(as(testpki.Pair{}, ca))
 	f.fails(t, "certificate has expired or is not yet valid")
-	ca.signInto(pair{strings.TrimPrefix(s.flags[0], "--cert-file="), strings.TrimPrefix(s.flags[1], "--key-file=")}, "server", s.addr, later())
+	ca.Renew(testpki.Pair{Cert: strings.TrimPrefix(s.flags[0], "--cert-file="), Key: strings.TrimPrefix(s.flags[1], "--key-file=")}, "server", s.addr)
 	s.connect(ca.login("writer"))
 	s.put(serviceKey("web"), aService("web", "10.96.0.1")) // etcd reads its files for each handshake as well
 	f.shows(t, "Service default/web 10.96.0.1")
@@ -95,27 +97,27 @@ func TestSource_serverCertificateHasExpired(t *testing.T) {
 func TestSource_filesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
-	s := ca.startTLS(later(), ca.wantsCertificates()...)
+	s := ca.startTLS(ca.wantsCertificates()...)
 	s.connect(ca.login("writer"))
 	s.put(serviceKey("web"), aService("web", "10.96.0.1"))
-	mine := ca.sign("proxy", "", later())
+	mine := ca.Issue("proxy")
 	f := s.source(as(mine, ca))
 	f.shows(t, "Service default/web 10.96.0.1")
 
 	s.kill()
 	next := newAuthority(t)
-	own := next.sign("server", s.addr, later())
-	s.flags = append([]string{"--cert-file=" + own.cert, "--key-file=" + own.key}, next.wantsCertificates()...)
+	own := next.Issue("server", s.addr)
+	s.flags = append([]string{"--cert-file=" + own.Cert, "--key-file=" + own.Key}, next.wantsCertificates()...)
 	s.start()
 	s.connect(next.login("writer"))
 	s.put(serviceKey("web"), aService("web", "10.96.0.2"))
-	f.fails(t, "--etcd-cafile: "+ca.ca()+" did not sign the server's certificate") // and it does not end
+	f.fails(t, "--etcd-cafile: "+ca.File+" did not sign the server's certificate") // and it does not end
 	f.shows(t, "Service default/web 10.96.0.1")
-	data, err := os.ReadFile(next.ca())
+	data, err := os.ReadFile(next.File)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(ca.ca(), data, 0o600))
-	f.fails(t, "--etcd-certfile: the server refuses "+mine.cert)
-	next.signInto(mine, "proxy", "", later())
+	require.NoError(t, os.WriteFile(ca.File, data, 0o600))
+	f.fails(t, "--etcd-certfile: the server refuses "+mine.Cert)
+	next.Renew(mine, "proxy")
 	f.shows(t, "Service default/web 10.96.0.2")
 	f.recovers(t)
 }
@@ -130,7 +132,7 @@ func (s *server) grant(prefix string) {
 // withUsers turns on users: root, who may do everything, and proxy.
 func (a *authority) withUsers() *server {
 	a.t.Helper()
-	s := a.startTLS(later(), a.wantsCertificates()...)
+	s := a.startTLS(a.wantsCertificates()...)
 	s.connect(a.login("root"))
 	for _, err := range []error{
 		errOf(s.client.UserAddWithOptions(soon(a.t), "root", "", &clientv3.UserAddOptions{NoPassword: true})),
@@ -151,7 +153,7 @@ func TestSource_rights(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	s := ca.withUsers()
-	mine := ca.sign("proxy", "", later())
+	mine := ca.Issue("proxy")
 	s.put(serviceKey("web"), aService("web", "10.96.0.1"))
 
 	const may = "--etcd-certfile: its user may not read keys that are needed: reading /registry/"
@@ -161,7 +163,7 @@ func TestSource_rights(t *testing.T) {
 	s.grant("/registry/services/")
 	why = s.source(as(mine, ca)).refuses(t)
 	assert.True(t, strings.HasPrefix(why, may+"endpointslices/: "), why)
-	why = s.source(as(ca.sign("stranger", "", later()), ca)).refuses(t)
+	why = s.source(as(ca.Issue("stranger"), ca)).refuses(t)
 	assert.True(t, strings.HasPrefix(why, may), why)
 	s.grant("/registry/endpointslices/")
 
