@@ -59,10 +59,14 @@ func (p *Proxier) Connections(most int) (list []ConnectionStatus, open int) {
 func (p *Proxier) Flows(most int) (list []FlowStatus, open int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	open = int(p.shared.metrics.udp.active.Load())
+	if open == 0 || most <= 0 { // thousands of ports need not be sorted for it
+		return nil, open
+	}
 	for _, key := range sortedKeys(p.ports) {
 		list = append(list, p.ports[key].flows(most-len(list))...)
 	}
-	return list, int(p.shared.metrics.udp.active.Load())
+	return list, open
 }
 
 func (s *servicePort) flows(most int) (list []FlowStatus) {

@@ -55,9 +55,19 @@ func (t *Table) Head(s Style, names ...string) {
 	t.Row(cells...)
 }
 
+// size is about how many bytes the table has.
+func (t *Table) size() int {
+	width := 1
+	for _, w := range t.widths {
+		width += w + gap
+	}
+	return width * len(t.rows)
+}
+
 // String is the table, a line for each row, without spaces at their ends.
 func (t *Table) String() string {
 	var b strings.Builder
+	b.Grow(t.size())
 	for _, row := range t.rows {
 		spaces := 0 // to come before the next text
 		for i, c := range row {

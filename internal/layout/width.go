@@ -58,6 +58,9 @@ func Clean(s string) string {
 }
 
 func isUnsafe(r rune) bool {
+	if r < utf8.RuneSelf { // nearly all there is
+		return r < ' ' || r == 0x7f
+	}
 	return unicode.IsControl(r) || r == unicode.ReplacementChar || unicode.Is(unicode.Bidi_Control, r) ||
 		r == '\u2028' || r == '\u2029'
 }

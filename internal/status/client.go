@@ -1,11 +1,11 @@
 package status
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -50,7 +50,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 func (c *Client) Report(ctx context.Context, lists Lists) (Report, error) {
 	var r Report
 	err := c.get(ctx, "/statusz?"+url.Values{
-		"connections": {strconv.Itoa(lists.Connections)}, "flows": {strconv.Itoa(lists.Flows)},
+		"connections": {strconv.Itoa(lists.Connections)}, "flows": {strconv.Itoa(lists.Flows)}, asCompact: {""},
 	}.Encode(), &r)
 	return r, err
 }
@@ -73,10 +73,14 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 		return c.noAnswer(err)
 	}
 	defer answer.Body.Close() //nolint:errcheck // it was only read
-	body, err := io.ReadAll(answer.Body)
-	if err != nil {
+	var text bytes.Buffer
+	if n := answer.ContentLength; n > 0 && n < mostRoom {
+		text.Grow(int(n) + bytes.MinRead)
+	}
+	if _, err := text.ReadFrom(answer.Body); err != nil {
 		return c.noAnswer(err)
 	}
+	body := text.Bytes()
 	where, _, _ := strings.Cut(path, "?")
 	switch {
 	case answer.StatusCode == http.StatusNotFound:
@@ -91,6 +95,9 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 	}
 	return nil
 }
+
+// mostRoom is how many bytes are believed to come before they have.
+const mostRoom = 64 << 20
 
 // noAnswer says why nobody answers, and what to do.
 func (c *Client) noAnswer(err error) error {

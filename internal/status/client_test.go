@@ -48,6 +48,10 @@ func TestClient_readsWhatTheServerSays(t *testing.T) {
 		got.Ports[0].Endpoints = nil // [] came back
 		assert.Equal(t, want, got)
 	}
+	compact, indented := ask(t, http.MethodGet, all+"/statusz?compact").body, ask(t, http.MethodGet, all+"/statusz").body
+	assert.NotContains(t, compact, "\n")
+	assert.Contains(t, indented, "\n  \"")
+	assert.JSONEq(t, indented, compact)
 	q, err := explain.Parse("tcp", "10.96.0.1:80", "192.0.2.1")
 	require.NoError(t, err)
 	a, err := client(t, all).Explain(t.Context(), q)

@@ -62,7 +62,11 @@ func (c Config) statusz(w http.ResponseWriter, r *http.Request) {
 		}
 		*n = asked
 	}
-	writeJSON(w, http.StatusOK, newRedactor().report(c.Report(lists)).whole())
+	write := writeJSON
+	if r.URL.Query().Has(asCompact) {
+		write = writeCompact
+	}
+	write(w, http.StatusOK, newRedactor().report(c.Report(lists)).whole())
 }
 
 // explain answers a question like ?protocol=tcp&to=10.96.0.10:80&from=192.0.2.1.
@@ -94,12 +98,32 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false) // this is no HTML, and nosniff keeps it so
 	if err := e.Encode(v); err != nil {
-		http.Error(w, fmt.Sprintf("cannot put the answer into JSON: %v", err), http.StatusInternalServerError)
+		noJSON(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_, _ = w.Write(text.Bytes()) // a client that has gone wants no answer
+}
+
+// asCompact in a query asks for JSON as programs read it. With ten thousand
+// Services indenting takes half of the time, and of the bytes a third.
+const asCompact = "compact"
+
+func writeCompact(w http.ResponseWriter, code int, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		noJSON(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text))) // so that who reads it can make room at once
+	w.WriteHeader(code)
+	_, _ = w.Write(text) // as in writeJSON
+}
+
+func noJSON(w http.ResponseWriter, err error) {
+	http.Error(w, fmt.Sprintf("cannot put the answer into JSON: %v", err), http.StatusInternalServerError)
 }
 
 func (c Config) index(w http.ResponseWriter, _ *http.Request) {
