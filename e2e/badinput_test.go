@@ -179,14 +179,15 @@ func TestNodePortTakenByADaemon(t *testing.T) {
 	})
 }
 
-// TestStatusPortTaken: another process has the port of the status page.
+// TestStatusPortTaken: another process has the port of the status page, and that
+// is to be the end.
 func TestStatusPortTaken(t *testing.T) {
 	t.Parallel()
 	bed := nettest.New(t)
 	bed.Node.ServeTCP(t, "127.0.0.1:10249", nettest.Echo)
 	file := filepath.Join(t.TempDir(), "services.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(manifest(good())), 0o644))
-	r := command(t, bed.Node, nil, "run", "--redirect=nftables", "--file", file)
+	r := command(t, bed.Node, nil, "run", "--redirect=nftables", "--bind-address-hard-fail", "--file", file)
 	assert.Equal(t, 1, r.code)
 	for _, s := range []string{"--metrics-bind-address", "127.0.0.1:10249", "address already in use"} {
 		assert.Contains(t, r.stderr, s)

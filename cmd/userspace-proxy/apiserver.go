@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -130,7 +131,12 @@ func (s *server) writeEvents(ctx context.Context) error {
 				if s.apiNode.Load() == nil { // a guest does not tell a cluster what is wrong with it
 					continue
 				}
-				started.Do(s.events.Started)
+				started.Do(func() {
+					s.events.Started()
+					for _, fault := range s.untuned {
+						s.events.OnNode("CannotTuneNode", fault.Error())
+					}
+				})
 				s.events.Problems(sorted(s.translator.problems(), s.proxier.Problems()), s.serviceWith)
 			}
 		}
@@ -155,7 +161,8 @@ func (s *server) serviceWith(p service.Problem) (corev1.ObjectReference, bool) {
 // onNode takes in what the API server says of this machine, or that it says
 // nothing.
 func (s *server) onNode(n *corev1.Node) {
-	if before := s.apiNode.Swap(n); zoneOf(before) != zoneOf(n) {
+	s.nodeWatch.heed(n)
+	if before := s.apiNode.Swap(n); zoneOf(before) != zoneOf(n) || !slices.Equal(addrsOf(before), addrsOf(n)) {
 		s.translator.again()
 	}
 }

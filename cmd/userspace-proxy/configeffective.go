@@ -27,6 +27,15 @@ func (o *options) configuration() *kubeproxy.Configuration {
 	c.BindAddress = o.bindAddress
 	c.HealthzBindAddress = o.healthzAddress
 	c.MetricsBindAddress = o.metricsAddress
+	c.BindAddressHardFail = o.hardFail
+	c.OOMScoreAdj = &o.tuning.oomScoreAdj
+	c.Conntrack.MaxPerCore = &o.tuning.maxPerCore
+	c.Conntrack.Min = &o.tuning.min
+	c.Conntrack.TCPEstablishedTimeout = &metav1.Duration{Duration: o.tuning.tcpEstablished}
+	c.Conntrack.TCPCloseWaitTimeout = &metav1.Duration{Duration: o.tuning.tcpCloseWait}
+	c.Conntrack.TCPBeLiberal = o.tuning.tcpBeLiberal
+	c.Conntrack.UDPTimeout.Duration = o.tuning.udp
+	c.Conntrack.UDPStreamTimeout.Duration = o.tuning.udpStream
 	c.EnableProfiling = o.profiling
 	c.ShowHiddenMetricsForVersion = o.showHidden
 	c.Mode = v1alpha1.ProxyMode(modeUserspace)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/kubeproxy"
@@ -46,6 +47,15 @@ func settings(c *kubeproxy.Configuration) []setting {
 		{"bindAddress", "bind-address", c.BindAddress},
 		{"healthzBindAddress", "healthz-bind-address", c.HealthzBindAddress},
 		{"metricsBindAddress", "metrics-bind-address", c.MetricsBindAddress},
+		{"bindAddressHardFail", "bind-address-hard-fail", unlessZero(c.BindAddressHardFail)},
+		{"oomScoreAdj", "oom-score-adj", unlessNil(c.OOMScoreAdj)},
+		{"conntrack.maxPerCore", "conntrack-max-per-core", unlessNil(c.Conntrack.MaxPerCore)},
+		{"conntrack.min", "conntrack-min", unlessNil(c.Conntrack.Min)},
+		{"conntrack.tcpEstablishedTimeout", "conntrack-tcp-timeout-established", durationUnlessNil(c.Conntrack.TCPEstablishedTimeout)},
+		{"conntrack.tcpCloseWaitTimeout", "conntrack-tcp-timeout-close-wait", durationUnlessNil(c.Conntrack.TCPCloseWaitTimeout)},
+		{"conntrack.tcpBeLiberal", "conntrack-tcp-be-liberal", unlessZero(c.Conntrack.TCPBeLiberal)},
+		{"conntrack.udpTimeout", "conntrack-udp-timeout", unlessZero(c.Conntrack.UDPTimeout.Duration)},
+		{"conntrack.udpStreamTimeout", "conntrack-udp-timeout-stream", unlessZero(c.Conntrack.UDPStreamTimeout.Duration)},
 		{"enableProfiling", "profiling", unlessZero(c.EnableProfiling)},
 		{"showHiddenMetricsForVersion", "show-hidden-metrics-for-version", c.ShowHiddenMetricsForVersion},
 		{"mode", "proxy-mode", string(c.Mode)},
@@ -65,6 +75,21 @@ func unlessZero[T comparable](v T) string {
 		return ""
 	}
 	return fmt.Sprint(v)
+}
+
+// unlessNil is a value as flags take it, where there is one.
+func unlessNil[T any](v *T) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprint(*v)
+}
+
+func durationUnlessNil(d *metav1.Duration) string {
+	if d == nil {
+		return ""
+	}
+	return d.Duration.String()
 }
 
 // portRangeOf is a range of ports in the forms that kube-proxy took, of which

@@ -62,6 +62,16 @@ func TestConfig_eachField(t *testing.T) {
 		{"healthzBindAddress", "192.0.2.1", "192.0.2.1:10256", "--healthz-bind-address=", ""},
 		{"metricsBindAddress", "192.0.2.1:1", "192.0.2.1:1", "--metrics-bind-address=192.0.2.2:2", "192.0.2.2:2"},
 		{"metricsBindAddress", "'::'", "[::]:10249", "--metrics-bind-address=::1", "[::1]:10249"},
+		{"bindAddressHardFail", "true", true, "--bind-address-hard-fail=false", false},
+		{"oomScoreAdj", "-7", -7., "--oom-score-adj=8", 8.},
+		{"oomScoreAdj", "0", 0., "--oom-score-adj=8", 8.},
+		{"conntrack.maxPerCore", "0", 0., "--conntrack-max-per-core=7", 7.},
+		{"conntrack.min", "8", 8., "--conntrack-min=9", 9.},
+		{"conntrack.tcpEstablishedTimeout", "0s", "0s", "--conntrack-tcp-timeout-established=1h", "1h0m0s"},
+		{"conntrack.tcpCloseWaitTimeout", "1m", "1m0s", "--conntrack-tcp-timeout-close-wait=2m", "2m0s"},
+		{"conntrack.tcpBeLiberal", "true", true, "--conntrack-tcp-be-liberal=false", false},
+		{"conntrack.udpTimeout", "40s", "40s", "--conntrack-udp-timeout=50s", "50s"},
+		{"conntrack.udpStreamTimeout", "140s", "2m20s", "--conntrack-udp-timeout-stream=150s", "2m30s"},
 		{"enableProfiling", "true", true, "--profiling=false", false},
 		{"showHiddenMetricsForVersion", "'1.36'", "1.36", "--show-hidden-metrics-for-version=1.35", "1.35"},
 		{"mode", "userspace", "userspace", "--proxy-mode=", "userspace"},
@@ -150,11 +160,13 @@ iptables: {syncPeriod: -1s}
 udpIdleTimeout: -1s
 mode: ipvs
 portRange: 9-1
+oomScoreAdj: 1001
 `)
 	code, _, stderr := run(t, "", "--config", file, "--file", services, "--mark=0", "--dial-timeout=0s")
 	assert.Equal(t, 2, code)
 	assert.Equal(t, lines(
 		file+`: mode: "ipvs" is a proxy in the kernel, and this one is in user space: leave it out or say userspace`,
+		file+`: oomScoreAdj: must be from -1000 to 1000, got 1001`,
 		file+`: nodePortAddresses: "eth0" is neither a range of addresses like 192.0.2.0/24 nor primary, localhost or all`,
 		file+`: bindAddress: "here" is not an IP address`,
 		file+`: portRange: must be FIRST-LAST within 1-65535 like 10000-29999, got "9-1"`,

@@ -55,6 +55,7 @@ func (m *Main) demo(ctx context.Context, d *demo.Demo, period time.Duration, tra
 	o.allowLoopbackEndpoints = true
 	o.drainTimeout = 0
 	o.healthzAddress = ""
+	o.hardFail = true // see below
 	o.metricsAddress = freeOr(o.metricsAddress)
 	o.trace = trace
 	if err := o.completeRun(flags); err != nil {

@@ -48,6 +48,7 @@ func (o *options) addRunFlags(fs *pflag.FlagSet) {
 	o.addSourceFlags(fs)
 	o.addEtcdFlags(fs)
 	o.addNodeFlags(fs)
+	grouped(fs, groupNode, o.tuning.addFlags)
 	o.addRedirectFlags(fs)
 	grouped(fs, groupSources, o.api.addFlags)
 	grouped(fs, groupSources, func(fs *pflag.FlagSet) {
@@ -71,6 +72,7 @@ func (o *options) addRunFlags(fs *pflag.FlagSet) {
 		fs.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "after the signal to stop, give open connections this long; a second signal ends them at once")
 	})
 	grouped(fs, groupStatus, func(fs *pflag.FlagSet) {
+		fs.BoolVar(&o.hardFail, "bind-address-hard-fail", false, "end when --healthz-bind-address or --metrics-bind-address cannot be had; otherwise it is tried again every 5s")
 		fs.StringVar(&o.healthzAddress, "healthz-bind-address", "0.0.0.0:10256", "serve /healthz, /livez and /readyz at this `address`; empty is nowhere")
 		fs.StringVar(&o.metricsAddress, "metrics-bind-address", "127.0.0.1:10249", "serve /metrics and /statusz at this `address`; empty is nowhere")
 		fs.BoolVar(&o.metricsPerEndpoint, "metrics-per-endpoint", false, "have metrics of each endpoint too: some more for each address behind each Service")
@@ -90,6 +92,7 @@ func (o *options) addReplaceFlags(fs *pflag.FlagSet) {
 		fs.StringVar(&o.config.path, "config", "", "take from kube-proxy's configuration `file` (a KubeProxyConfiguration) what no flag says; when it changes this ends with 0, to be started again")
 		fs.StringVar(&o.writeConfigTo, "write-config-to", "", "write what flags and --config come to into this `file`, in the form that --config reads, and end")
 		fs.BoolVar(&o.cleanup, "cleanup", false, "do what the command cleanup does, and end")
+		fs.BoolVar(&o.initOnly, "init-only", false, "set what the flags of conntrack ask for, which takes root, and end; the proxy can then run with CAP_NET_ADMIN alone")
 		fs.BoolVar(&o.version, "version", false, "print the version, and end")
 	})
 	hidden := pflag.NewFlagSet("", pflag.ContinueOnError)

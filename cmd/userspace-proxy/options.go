@@ -43,6 +43,9 @@ type options struct {
 
 	hostname      string
 	nodePortAddrs []string
+	hardFail      bool
+	initOnly      bool
+	tuning        tuningOptions
 
 	redirect    string
 	bindAddress string
@@ -93,6 +96,7 @@ const (
 func (o *options) completeRun(flags *pflag.FlagSet) error {
 	var c checks
 	o.fill(flags, &c)
+	o.tuning.asked = flags.Changed
 	o.validateRun(&c)
 	return c.err()
 }
@@ -100,11 +104,12 @@ func (o *options) completeRun(flags *pflag.FlagSet) error {
 // validateRun tells what is wrong with the flags of run.
 func (o *options) validateRun(c *checks) {
 	c.check("--proxy-mode", checkMode(o.mode))
+	o.tuning.check(c)
 	c.check("--show-hidden-metrics-for-version", checkHiddenVersion(o.showHidden))
 	o.checkEtcd(c)
 	o.complete(c)
 	o.api.check(c)
-	if o.writeConfigTo == "" {
+	if o.writeConfigTo == "" && !o.initOnly {
 		o.api.connect(c, len(o.files)+len(o.etcd.Servers) > 0)
 	}
 	if o.startupGrace <= 0 {

@@ -45,8 +45,11 @@ addresses stay when it ends, for the next run to take over, until
 			for _, warning := range slices.Concat(warnOfIgnored(o.given), o.config.warnings) {
 				log.Warn(warning)
 			}
-			if o.writeConfigTo != "" {
+			switch {
+			case o.writeConfigTo != "":
 				return o.writeConfig(log)
+			case o.initOnly:
+				return o.tuning.initOnly(log)
 			}
 			if m.LeadKlog != nil {
 				if err := m.LeadKlog(log, o.klogVerbosity()); err != nil {
@@ -99,7 +102,7 @@ func (s *server) run(ctx context.Context) error {
 		func(status context.Context) error {
 			ctx, cancel := either(ctx, status)
 			defer cancel()
-			return together(ctx, s.services.Run, s.translator.run, s.proxier.Run, s.watchRules, s.firewall.run, s.writeEvents, s.watchConfig)
+			return together(ctx, s.services.Run, s.translator.run, s.proxier.Run, s.watchRules, s.firewall.run, s.writeEvents, s.watchConfig, s.watchNode)
 		})
 	if err == nil {
 		s.log.Info("stopped")

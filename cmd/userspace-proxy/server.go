@@ -23,6 +23,7 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/internal/metric"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
+	"github.com/userspace-proxy/userspace-proxy/internal/tuning"
 	"github.com/userspace-proxy/userspace-proxy/iptables"
 	"github.com/userspace-proxy/userspace-proxy/nftables"
 	"github.com/userspace-proxy/userspace-proxy/proxy"
@@ -39,6 +40,9 @@ type server struct {
 	api      *apiserver.Source           // nil: none
 	events   *events.Recorder            // nil: nowhere
 	apiNode  atomic.Pointer[corev1.Node] // this machine, as the API server has it; nil: it has not, or was not asked
+	untuned  []tuning.Fault              // settings of the node that cannot be made
+
+	nodeWatch *nodeWatch
 
 	metrics     *metric.Registry
 	programming prometheus.Histogram // time from a change to its being served
@@ -57,7 +61,7 @@ type server struct {
 // addresses and rights shows here: first what costs nothing to find out, last
 // what changes the machine. Whoever gets a server must run it.
 func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger) (*server, error) {
-	s := &server{options: o, log: log, started: time.Now()}
+	s := &server{options: o, log: log, started: time.Now(), nodeWatch: newNodeWatch()}
 	facts, err := node.Read(o.nodeOptions())
 	if err != nil {
 		return nil, usage(err) // there is a flag for what cannot be found out
@@ -78,7 +82,7 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 	s.status, err = status.Listen(status.Config{
 		HealthAddress: o.healthzAddress, MetricsAddress: o.metricsAddress,
 		Health: s.health, Report: s.report, Explain: s.explain, Metrics: s.metrics, Probes: status.NewProbes(s.metrics),
-		Names: []string{facts.Name}, Log: log, Profiling: o.profiling, Configuration: o.configuration(),
+		Names: []string{facts.Name}, Log: log, Profiling: o.profiling, Configuration: o.configuration(), HardFail: o.hardFail,
 	})
 	if err != nil {
 		return nil, err
@@ -87,6 +91,7 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 		s.status.Close()
 		return nil, err
 	}
+	s.untuned = o.tuning.tune(s.api != nil, log)
 	s.hits.read = s.redirect.hits
 	if err := s.wire(sources); err != nil {
 		s.status.Close()
@@ -156,6 +161,7 @@ func (s *server) watchRules(ctx context.Context) error {
 func (o *options) nodeOptions() node.Options {
 	return node.Options{
 		Hostname: o.hostname,
+		Prefer:   slices.Collect(maps.Values(o.meant.listen)),
 		Own:      slices.Collect(maps.Values(o.ownAddresses())),
 		Loopback: o.way() == redirectNone,
 	}
@@ -164,7 +170,9 @@ func (o *options) nodeOptions() node.Options {
 // node is this machine as Resolve wants to know it. It is read anew each time:
 // addresses come and go.
 func (s *server) node() (config.Node, error) {
-	facts, err := node.Read(s.options.nodeOptions())
+	look := s.options.nodeOptions()
+	look.Prefer = append(look.Prefer, addrsOf(s.apiNode.Load())...)
+	facts, err := node.Read(look)
 	if err != nil {
 		return config.Node{}, fmt.Errorf("looking at this node: %w", err)
 	}

@@ -19,6 +19,9 @@ func (s *server) health() status.Health {
 		Overdue:  !done.Waiting.IsZero() && time.Since(done.Waiting) > 2*s.options.syncPeriod,
 		UsedUp:   s.proxier.Descriptors().UsedUp(),
 		Draining: s.stopping.Load(),
+
+		Ineligible: s.ineligible(),
+
 		Families: s.families(),
 	}
 	switch {

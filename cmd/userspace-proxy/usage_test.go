@@ -273,7 +273,8 @@ func TestBadUsage(t *testing.T) {
 	}
 }
 
-// TestPortTaken: who has a port that a flag names ends the program with 1.
+// TestPortTaken: who has a port that a flag names ends the program with 1, where
+// that is asked for.
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -285,7 +286,7 @@ func TestPortTaken(t *testing.T) {
 		{"--healthz-bind-address", "--metrics-bind-address"},
 		{"--metrics-bind-address", "--healthz-bind-address"},
 	} {
-		code, _, stderr := run(t, "", "run", "-f", path, "--redirect=none", "--log-level=error", flags[0]+"="+at, flags[1]+"=")
+		code, _, stderr := run(t, "", "run", "-f", path, "--redirect=none", "--log-level=error", "--bind-address-hard-fail", flags[0]+"="+at, flags[1]+"=")
 		assert.Equal(t, 1, code)
 		assert.Equal(t, lines(flags[0]+" "+at+": bind: address already in use"), stderr)
 	}

@@ -32,7 +32,7 @@ const (
 	messageSize  = 1024 // bytes that the API allows
 )
 
-// Recorder writes Events. Problems and Started may be called by anybody at any
+// Recorder writes Events. Problems, Started and OnNode may be called by anybody at any
 // time and do not block.
 type Recorder struct {
 	options    Options
@@ -58,12 +58,19 @@ func New(o Options) *Recorder {
 
 // Started says on the Node that this program has started.
 func (r *Recorder) Started() {
+	r.onNode(corev1.EventTypeNormal, "Starting", "Starting "+r.options.Component+".")
+}
+
+// OnNode warns on the Node, once for each call.
+func (r *Recorder) OnNode(reason, message string) { r.onNode(corev1.EventTypeWarning, reason, message) }
+
+func (r *Recorder) onNode(kind, reason, message string) {
 	// Kubelet and kube-proxy take a Node's name for its UID in Events, and
 	// kubectl describe looks for both.
 	node := corev1.ObjectReference{Kind: "Node", Name: r.options.Node, UID: types.UID(r.options.Node)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.add(node, corev1.EventTypeNormal, "Starting", "Starting "+r.options.Component+".")
+	r.add(node, kind, reason, message)
 }
 
 // Problems says which problems there are now. Those that were not among them

@@ -21,6 +21,9 @@ type Facts struct {
 type Options struct {
 	// Hostname is the node's name where its host name is not.
 	Hostname string
+	// Prefer are addresses that somebody who knows says are the node's own. In
+	// each family the first that it has wins.
+	Prefer []netip.Addr
 	// Own are addresses that the proxy keeps for its listeners. They are local
 	// and never the node's own address.
 	Own []netip.Addr
@@ -59,15 +62,17 @@ func factsOf(o Options, hostname string, links []link, outbound map[service.Fami
 	return facts, nil
 }
 
-// primary is the node's own address in a family: the one that its default
-// route leaves with, else the first that others can reach it by.
+// primary is the node's own address in a family: one that is preferred, else the
+// one that its default route leaves with, else the first that others can reach it by.
 func primary(f service.Family, o Options, links []link, outbound netip.Addr) (netip.Addr, bool) {
 	fits := func(a netip.Addr) bool {
 		return service.FamilyOf(a) == f && !slices.Contains(o.Own, a) && !a.IsLoopback() && !a.IsLinkLocalUnicast()
 	}
-	known := func(l link) bool { return slices.Contains(l.addrs, outbound) }
-	if fits(outbound) && slices.ContainsFunc(links, known) {
-		return outbound, true
+	for _, a := range append(slices.Clone(o.Prefer), outbound) {
+		known := func(l link) bool { return slices.Contains(l.addrs, a) }
+		if fits(a) && slices.ContainsFunc(links, known) {
+			return a, true
+		}
 	}
 	// Routers keep an address that all their links lead to on the loopback
 	// interface; it comes after those of the links.

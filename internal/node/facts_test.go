@@ -37,6 +37,11 @@ func TestFactsOf(t *testing.T) {
 			links: []link{lo, eth0, eth1}, outbound: map[service.Family]netip.Addr{service.IPv4: eth1.addrs[0]},
 			v4: "198.51.100.7", v6: "fd00::2",
 		},
+		"a preferred address, where the node has it": {
+			options: Options{Prefer: addrs("203.0.113.9", "198.51.100.7", "192.0.2.3", "127.0.0.1")},
+			links:   []link{lo, eth0, eth1}, outbound: map[service.Family]netip.Addr{service.IPv4: eth0.addrs[1]},
+			v4: "198.51.100.7", v6: "fd00::2",
+		},
 		"no default route: the first that others can reach": {
 			links: []link{lo, eth0, eth1}, v4: "192.0.2.2", v6: "fd00::2",
 		},

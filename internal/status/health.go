@@ -10,12 +10,14 @@ import (
 // Health is how the proxy does, as far as probes are told. What is told to them
 // may be read by anybody, so it names no Service, address or path.
 type Health struct {
-	Updated  time.Time        // when everything was last as wanted; zero before the first time
-	Starting string           // what is waited for before anything is served; empty: nothing is
-	Failing  string           // why what is wanted cannot be done now; what was served is served on
-	Overdue  bool             // and that, or something else, was to be done long ago
-	UsedUp   bool             // no descriptor is left for new clients
-	Draining bool             // the proxy is about to end
+	Updated    time.Time // when everything was last as wanted; zero before the first time
+	Starting   string    // what is waited for before anything is served; empty: nothing is
+	Failing    string    // why what is wanted cannot be done now; what was served is served on
+	Overdue    bool      // and that, or something else, was to be done long ago
+	UsedUp     bool      // no descriptor is left for new clients
+	Draining   bool      // the proxy is about to end
+	Ineligible string    // why the node had better get no new clients, although the proxy does its work
+
 	Stale    []string         // names of sources that fail; their last state is served on
 	Families []service.Family // that are served
 }
@@ -102,7 +104,10 @@ func (c Config) addHealth(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		h := c.health()
 		code, a := h.answer(h.NotHealthy(), time.Now())
-		eligible := !h.Draining
+		eligible := !h.Draining && h.Ineligible == ""
+		if a.Healthy && !eligible {
+			code, a.Failing, a.LastUpdated = http.StatusServiceUnavailable, h.Ineligible, h.Updated
+		}
 		a.NodeEligible = &eligible
 		c.Probes.healthy(code)
 		writeJSON(w, code, a)

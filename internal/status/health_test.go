@@ -29,6 +29,7 @@ func TestHealth(t *testing.T) {
 		"used up":           {Health{UsedUp: true}, 200, 503, 503, "descriptors are used up: new clients wait"},
 		"stale":             {Health{Stale: []string{"file"}}, 200, 200, 200, ""},
 		"draining":          {Health{Draining: true}, 200, 503, 503, "the proxy is stopping"},
+		"a node that goes":  {Health{Ineligible: "the Node is being deleted"}, 200, 503, 200, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -74,6 +75,11 @@ func TestHealth_asKubeProxy(t *testing.T) {
 	url, _ := serve(t, Config{Health: func() Health { return Health{Draining: true} }})
 	assert.Contains(t, ask(t, http.MethodGet, url+"/healthz").body, `"nodeEligible": false`)
 	assert.NotContains(t, ask(t, http.MethodGet, url+"/livez").body, "nodeEligible")
+	url, _ = serve(t, Config{Health: func() Health { return Health{Ineligible: "the Node is being deleted"} }})
+	body := ask(t, http.MethodGet, url+"/healthz").body
+	assert.Contains(t, body, `"nodeEligible": false`)
+	assert.Contains(t, body, `"healthy": true`, "the proxy is well")
+	assert.Contains(t, body, `"failing": "the Node is being deleted"`)
 }
 
 func assertJSON(t *testing.T, want string, v any) {

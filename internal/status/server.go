@@ -33,6 +33,7 @@ type Config struct {
 	Log     logrus.FieldLogger
 
 	Profiling bool // pprof beside the metrics
+	HardFail  bool // an address that cannot be bound is an error, and not tried again
 
 	Configuration any // what /configz shows, in the form of kube-proxy's configuration
 }
@@ -50,13 +51,24 @@ func CheckAddress(address string) error {
 
 // Server is a server for each address. Close it, or let Run do so.
 type Server struct {
-	servers []*http.Server
-	sockets []net.Listener
-	log     logrus.FieldLogger
+	places []*place
+	log    logrus.FieldLogger
 }
 
+// place is one address and who answers there.
+type place struct {
+	flag, address string
+	socket        net.Listener // nil: it cannot be bound yet
+	server        *http.Server
+}
+
+// bindAgain is how soon an address that could not be bound is tried again, as
+// kube-proxy does.
+const bindAgain = 5 * time.Second
+
 // Listen binds the addresses, so that from now on clients wait instead of
-// being refused. An error names the flag.
+// being refused. With HardFail one that cannot be bound is an error, which names
+// the flag; otherwise Run tries it again.
 func Listen(c Config) (*Server, error) {
 	s := &Server{log: c.Log}
 	for _, at := range []struct {
@@ -69,16 +81,45 @@ func Listen(c Config) (*Server, error) {
 		if at.address == "" {
 			continue
 		}
-		socket, err := listen(at.address)
-		if err != nil {
+		p := &place{flag: at.flag, address: at.address, server: c.server(at.handler)}
+		switch err := p.bind(c.Log); {
+		case err == nil:
+		case c.HardFail:
 			s.Close()
-			return nil, fmt.Errorf("%s %s: %w", at.flag, at.address, err)
+			return nil, err
+		default:
+			c.Log.Errorf("%v; trying again every %v", err, bindAgain)
 		}
-		c.Log.Infof("%s: listening on %s", at.flag, socket.Addr())
-		s.sockets = append(s.sockets, socket)
-		s.servers = append(s.servers, c.server(at.handler))
+		s.places = append(s.places, p)
 	}
 	return s, nil
+}
+
+// bind binds the address. An error names the flag.
+func (p *place) bind(log logrus.FieldLogger) error {
+	socket, err := listen(p.address)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", p.flag, p.address, err)
+	}
+	log.Infof("%s: listening on %s", p.flag, socket.Addr())
+	p.socket = socket
+	return nil
+}
+
+// serve answers until the server is closed, and before that binds the address
+// where that is not done, until ctx ends.
+func (p *place) serve(ctx context.Context, log logrus.FieldLogger) error {
+	again := time.NewTicker(bindAgain)
+	defer again.Stop()
+	for p.socket == nil {
+		select {
+		case <-ctx.Done():
+			return http.ErrServerClosed
+		case <-again.C:
+			_ = p.bind(log) // why it cannot be bound is said already
+		}
+	}
+	return p.server.Serve(p.socket)
 }
 
 // listen binds one address in its own family alone: 0.0.0.0 is not ::.
@@ -117,11 +158,14 @@ func (w debugWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Addresses are those that are bound, the one for health first.
+// Addresses are those that are bound, the one for health first. It is not for
+// while Run runs.
 func (s *Server) Addresses() []net.Addr {
 	var all []net.Addr
-	for _, socket := range s.sockets {
-		all = append(all, socket.Addr())
+	for _, p := range s.places {
+		if p.socket != nil {
+			all = append(all, p.socket.Addr())
+		}
 	}
 	return all
 }
@@ -132,11 +176,11 @@ func (s *Server) Run(ctx context.Context) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	var all sync.WaitGroup
-	errs := make([]error, len(s.servers))
-	for i, server := range s.servers {
+	errs := make([]error, len(s.places))
+	for i, p := range s.places {
 		all.Go(func() {
 			defer stop()
-			errs[i] = server.Serve(s.sockets[i])
+			errs[i] = p.serve(running, s.log)
 		})
 	}
 	<-running.Done()
@@ -155,16 +199,18 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	for _, server := range s.servers {
-		if server.Shutdown(ctx) != nil {
-			_ = server.Close() // clients that take longer have had their time
+	for _, p := range s.places {
+		if p.server.Shutdown(ctx) != nil {
+			_ = p.server.Close() // clients that take longer have had their time
 		}
 	}
 }
 
 // Close closes everything at once. It is for a server that Run never ran.
 func (s *Server) Close() {
-	for _, socket := range s.sockets {
-		_ = socket.Close() // nothing was sent or received
+	for _, p := range s.places {
+		if p.socket != nil {
+			_ = p.socket.Close() // nothing was sent or received
+		}
 	}
 }

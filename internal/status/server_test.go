@@ -250,7 +250,7 @@ func TestListen_portTaken(t *testing.T) {
 	defer taken.Close()
 	at := taken.Addr().String()
 
-	_, err = Listen(complete(Config{HealthAddress: at}))
+	_, err = Listen(complete(Config{HealthAddress: at, HardFail: true}))
 	assert.EqualError(t, err, "--healthz-bind-address "+at+": bind: address already in use")
 
 	// What was bound before is closed again.
@@ -258,10 +258,35 @@ func TestListen_portTaken(t *testing.T) {
 	require.NoError(t, err)
 	health := free.Addr().String()
 	require.NoError(t, free.Close())
-	_, err = Listen(complete(Config{HealthAddress: health, MetricsAddress: at}))
+	_, err = Listen(complete(Config{HealthAddress: health, MetricsAddress: at, HardFail: true}))
 	assert.EqualError(t, err, "--metrics-bind-address "+at+": bind: address already in use")
 	_, err = net.Dial("tcp", health)
 	assert.Error(t, err, "nobody listens there any more")
+}
+
+// TestListen_again: an address that somebody has is taken once it is free.
+func TestListen_again(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	at := taken.Addr().String()
+	s, err := Listen(complete(Config{HealthAddress: at}))
+	require.NoError(t, err)
+	assert.Empty(t, s.Addresses())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	require.NoError(t, taken.Close())
+	require.Eventually(t, func() bool {
+		response, err := http.Get("http://" + at + "/livez")
+		if err != nil {
+			return false
+		}
+		return assert.NoError(t, response.Body.Close())
+	}, time.Minute, 20*time.Millisecond)
+	http.DefaultClient.CloseIdleConnections()
+	cancel()
+	assert.NoError(t, <-done)
 }
 
 func TestListen_nowhere(t *testing.T) {
