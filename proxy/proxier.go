@@ -45,7 +45,8 @@ type syncStatus struct {
 	err      error
 	at       time.Time // when listeners and rules were last as desired
 	update   uint64    // that they were as of
-	damaged  bool      // somebody has changed the rules since
+	damaged  uint64    // counts times that somebody has changed the rules
+	mended   uint64    // up to which of them they are in force again
 	restored int       // times that rules are in force again that somebody had changed
 }
 
@@ -109,18 +110,28 @@ func (p *Proxier) Update(ports []service.Port, complete bool) {
 func (p *Proxier) Restore(isKnown bool) {
 	p.tracked.damaged()
 	p.mu.Lock()
-	p.status.damaged = p.status.damaged || isKnown
+	if isKnown {
+		p.status.damaged++
+	}
 	p.ask()
 	p.mu.Unlock()
 	p.wake()
 }
 
-// restored counts that rules are in force again that had been changed.
-func (p *Proxier) restored() {
+// damage counts the times that somebody has changed the rules.
+func (p *Proxier) damage() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.status.damaged {
-		p.status.damaged = false
+	return p.status.damaged
+}
+
+// restored counts that rules are in force again that had been changed, up to
+// that time.
+func (p *Proxier) restored(damage uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.status.mended < damage {
+		p.status.mended = damage
 		p.status.restored++
 		p.shared.metrics.restored.Inc()
 	}
@@ -303,6 +314,8 @@ func (p *Proxier) redirect(ctx context.Context, desired map[service.Key]service.
 	for _, key := range sortedKeys(desired) {
 		redirects = append(redirects, p.ports[key].redirects(p)...)
 	}
+	p.tracked.begin()
+	damage := p.damage() // what comes while Sync runs may undo what it has done
 	err := p.config.Rules.Sync(ctx, redirects)
 	if err != nil {
 		err = fmt.Errorf("apply %d redirects: %w", len(redirects), err)
@@ -310,7 +323,7 @@ func (p *Proxier) redirect(ctx context.Context, desired map[service.Key]service.
 	if !service.Applied(err) {
 		return nil, err
 	}
-	p.restored()
+	p.restored(damage)
 	clean, trackErr := p.tracked.follow(redirects, p.served(desired), p.numbers.hasResting)
 	for _, place := range clean {
 		p.numbers.wake(place)

@@ -43,7 +43,7 @@ type tracking struct {
 	// last looked through; there is none before the first time.
 	led      map[service.Family]leads
 	suspect  bool        // entries may have been made while there were no rules
-	wasWiped atomic.Bool // what suspect becomes
+	wasWiped atomic.Bool // what suspect becomes, before rules are made anew
 }
 
 // leads is where UDP portals are led: to a listener, or to the zero AddrPort
@@ -57,6 +57,10 @@ func newTracking(c Config) *tracking {
 // damaged says that rules were not there for some time. Anybody may call it.
 func (t *tracking) damaged() { t.wasWiped.Store(true) }
 
+// begin is called before rules are made: what is damaged from then on may be so
+// still when follow looks, and is for the next time.
+func (t *tracking) begin() { t.suspect = t.wasWiped.Swap(false) || t.suspect }
+
 // follow deletes the entries that these redirects, which are in force, would not
 // make. Where nothing of UDP has changed it does nothing, else it looks through
 // the entries of that family once. An entry that leads to one of the listeners
@@ -66,7 +70,6 @@ func (t *tracking) follow(redirects []service.Redirect, served map[netip.AddrPor
 	if t.table == nil {
 		return nil, nil
 	}
-	t.suspect = t.wasWiped.Swap(false) || t.suspect
 	now := make(map[service.Family]leads)
 	for _, r := range redirects {
 		if r.Protocol == service.UDP {

@@ -161,6 +161,7 @@ func TestTrackingLooksOncePerFamilyWhereUDPHasChanged(t *testing.T) {
 	follow := func(looks int, resting bool, redirects ...service.Redirect) {
 		t.Helper()
 		_, before := e.state()
+		tracked.begin()
 		_, err := tracked.follow(redirects, nil, func(at socketPlace) bool { return resting && at.family == service.IPv4 })
 		require.NoError(t, err)
 		_, after := e.state()
@@ -184,6 +185,29 @@ func TestTrackingLooksOncePerFamilyWhereUDPHasChanged(t *testing.T) {
 	follow(0, false, leading(portalA, listenerB), leading("[fd96::1]:53", "[fd77::1]:10001"))
 }
 
+// Rules that are wiped while they are made, or just afterwards, are not there
+// when entries are looked through: senders make entries that lead to nobody
+// until the next time, after which there must be another look.
+func TestTrackingLooksAgainWhereRulesWereWipedMeanwhile(t *testing.T) {
+	t.Parallel()
+	e, r := &entries{}, &recorder{}
+	var f *fixture
+	begun := make(chan struct{})
+	var once sync.Once
+	r.before = func([]service.Redirect) error {
+		<-begun
+		once.Do(func() { f.Restore(true) })
+		return nil
+	}
+	f = redirected(t, r, Config{Conntrack: e})
+	close(begun)
+	f.serve()
+	require.Eventually(t, func() bool { return f.Status().Restored == 1 }, patience, time.Millisecond)
+	_, syncs := r.state()
+	assert.Equal(t, 2, syncs, "the second has restored them")
+	require.Eventually(t, func() bool { _, looks := e.state(); return looks == 2 }, patience, time.Millisecond)
+}
+
 func TestTrackingLooksAgainAfterAFailure(t *testing.T) {
 	t.Parallel()
 	e := &entries{}
@@ -191,6 +215,7 @@ func TestTrackingLooksAgainAfterAFailure(t *testing.T) {
 	for _, redirects := range [][]service.Redirect{{leading(portalA, listenerA)}, {leading(portalA, listenerB)}} {
 		e.add(portalA + " " + portalA)
 		tracked.damaged()
+		tracked.begin()
 		e.fail(errors.New("the kernel says no"))
 		clean, err := tracked.follow(redirects, nil, noneRests)
 		require.ErrorContains(t, err, "the kernel says no")
