@@ -55,6 +55,7 @@ type loop struct {
 	load atomic.Int64 // sessions, for the choice of a loop
 
 	mu       sync.Mutex
+	ended    bool // alarm is closed, and may be somebody else's number
 	calls    []func()
 	arrivals []arrival
 	sessions map[*session]struct{}
@@ -143,7 +144,10 @@ func (l *loop) run() {
 		}
 	}
 	l.pipes.close()
+	l.mu.Lock()
+	l.ended = true
 	_ = unix.Close(l.alarm)
+	l.mu.Unlock()
 	_ = l.file.Close()
 }
 
@@ -245,36 +249,38 @@ func (l *loop) close(fd int) {
 	closeFD(fd)
 }
 
-// post has f run in the loop, soon.
+// post has f run in the loop, soon, unless that has ended.
 func (l *loop) post(f func()) {
 	l.mu.Lock()
-	ring := len(l.calls)+len(l.arrivals) == 0
-	l.calls = append(l.calls, f)
-	l.mu.Unlock()
-	if ring {
+	defer l.mu.Unlock()
+	if !l.ended {
 		l.ring()
+		l.calls = append(l.calls, f)
 	}
 }
 
-// handOver has a connection begin in the loop, soon.
+// handOver has a connection begin in the loop, soon. The loop has not ended
+// while there are listeners.
 func (l *loop) handOver(a arrival) {
 	l.mu.Lock()
-	ring := len(l.calls)+len(l.arrivals) == 0
+	defer l.mu.Unlock()
+	l.ring()
 	l.arrivals = append(l.arrivals, a)
-	l.mu.Unlock()
-	if ring {
-		l.ring()
-	}
 }
 
-// ring wakes the loop.
+// ring wakes the loop, where nothing has that waits already. Its caller holds
+// mu, so that the alarm is not closed meanwhile.
 func (l *loop) ring() {
+	if len(l.calls)+len(l.arrivals) > 0 {
+		return
+	}
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
 	_, _ = writeFD(l.alarm, one[:])
 }
 
-// call has f run in the loop and returns when it has. It must not be called in one.
+// call has f run in the loop and returns when it has, or when the loop has
+// ended. It must not be called in one.
 func (l *loop) call(f func()) {
 	done := make(chan struct{})
 	l.post(func() { f(); close(done) })
