@@ -126,7 +126,7 @@ func (a *attempt) start() error {
 func (a *attempt) ready(events uint32) {
 	d, l := a.dialing, a.dialing.session.loop
 	err := a.outcome(events)
-	if local, ok := l.own[a.fd]; ok && l.engine.shared.own.cameBack(local) {
+	if l.engine.shared.own.hasComeBack(l.own[a.fd]) {
 		err = errOwnDial
 	}
 	if err == nil && events&unix.EPOLLOUT == 0 {
@@ -225,9 +225,9 @@ func (l *loop) connect(from *tcpListener, to netip.AddrPort) (int, error) {
 		own.known.Add(-1)
 		return -1, err
 	}
-	local := localOf(fd)
-	own.dials[local] = &ownDial{foundLoop: foundLoop{from.key, to}, group: from.group}
-	l.own[fd] = local
+	d := &ownDial{foundLoop: foundLoop{from.key, to}, group: from.group}
+	own.add(localOf(fd), d)
+	l.own[fd] = d
 	return fd, nil
 }
 

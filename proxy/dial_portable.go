@@ -30,14 +30,15 @@ type dialer struct {
 type attempt struct {
 	endpoint netip.AddrPort
 	conn     *net.TCPConn
+	own      *ownDial // nil where the endpoint is not on this host
 	err      error
 }
 
-// dial connects to an endpoint that the balancer picks for client. An endpoint
+// connect connects to an endpoint that the balancer picks for client. An endpoint
 // that refuses is passed over at once; beside one that does not answer within
 // the fallback delay another is tried, and the first to connect wins. The
 // balancer hears of every endpoint that failed or was outrun.
-func (d *dialer) connect(ctx context.Context, key service.Key, b balancer, client netip.Addr, trace *trace) (*net.TCPConn, netip.AddrPort, error) {
+func (d *dialer) connect(ctx context.Context, key service.Key, b balancer, client netip.Addr, trace *trace) (attempt, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.dial)
 	results := make(chan attempt)
 	var tried, pending []netip.AddrPort // both in the order of their start
@@ -60,13 +61,13 @@ func (d *dialer) connect(ctx context.Context, key service.Key, b balancer, clien
 		cancel()
 		for range pending {
 			if late := <-results; late.conn != nil {
-				d.close(late.conn)
+				d.close(late)
 			}
 		}
 	}()
 
 	if !next() {
-		return nil, netip.AddrPort{}, errNoEndpoint
+		return attempt{}, errNoEndpoint
 	}
 	fallback := time.NewTimer(d.fallback)
 	defer fallback.Stop()
@@ -80,8 +81,8 @@ func (d *dialer) connect(ctx context.Context, key service.Key, b balancer, clien
 		case a := <-results:
 			at := slices.Index(pending, a.endpoint)
 			pending = slices.Delete(pending, at, at+1)
-			if a.err == nil && d.own.cameBack(tcpAddr(a.conn.LocalAddr())) {
-				d.close(a.conn)
+			if a.err == nil && d.own.hasComeBack(a.own) {
+				d.close(a)
 				a.err = errOwnDial
 			}
 			if a.err == nil {
@@ -94,7 +95,7 @@ func (d *dialer) connect(ctx context.Context, key service.Key, b balancer, clien
 					}
 				}
 				b.Succeeded(client, a.endpoint)
-				return a.conn, a.endpoint, nil
+				return a, nil
 			}
 			d.metrics.dialFailed(a.err)
 			if trace != nil {
@@ -109,14 +110,13 @@ func (d *dialer) connect(ctx context.Context, key service.Key, b balancer, clien
 			}
 		}
 	}
-	return nil, netip.AddrPort{}, errs.ErrorOrNil()
+	return attempt{}, errs.ErrorOrNil()
 }
 
-// close is for a connection that connect has made.
-func (d *dialer) close(conn *net.TCPConn) {
-	local := tcpAddr(conn.LocalAddr())
-	_ = conn.Close()
-	d.own.remove(local) // now that it can come back no more
+// close is for a connection that was made.
+func (d *dialer) close(a attempt) {
+	_ = a.conn.Close()
+	d.own.remove(a.own) // now that it can come back no more
 }
 
 func (d *dialer) attempt(ctx context.Context, to ownDial, results chan<- attempt) {
@@ -135,7 +135,8 @@ func (d *dialer) attempt(ctx context.Context, to ownDial, results chan<- attempt
 	}
 	a := attempt{endpoint: endpoint}
 	if d.own.isHere(endpoint.Addr()) {
-		a.conn, a.err = d.under.dial(to, connect)
+		a.own = &to
+		a.conn, a.err = d.under.dial(a.own, connect)
 	} else {
 		a.conn, a.err = connect()
 	}

@@ -34,8 +34,8 @@ type loop struct {
 	wakeAt  time.Duration // when it is to wake, events or not; 0: it is not
 	again   bool          // there may be events that are not announced once more
 	events  [maxEvents]unix.EpollEvent
-	watched []watch                // by descriptor
-	own     map[int]netip.AddrPort // local ends of the dials that ownDials knows
+	watched []watch          // by descriptor
+	own     map[int]*ownDial // the dials among them that ownDials knows
 	serial  int32
 	timers  timers
 	busy    []*session  // had more to do than one turn allows
@@ -120,7 +120,7 @@ func newLoop(e *tcpEngine) (*loop, error) {
 	if err != nil {
 		return nil, errors.Join(os.NewSyscallError("eventfd", err), unix.Close(epoll))
 	}
-	l := &loop{engine: e, epoll: epoll, alarm: alarm, done: make(chan struct{}), own: make(map[int]netip.AddrPort), sessions: make(map[*session]struct{})}
+	l := &loop{engine: e, epoll: epoll, alarm: alarm, done: make(chan struct{}), own: make(map[int]*ownDial), sessions: make(map[*session]struct{})}
 	err = os.NewSyscallError("fcntl", unix.SetNonblock(epoll, true)) // which has os.NewFile put it into Go's poller
 	if err == nil {
 		err = l.watch(alarm, alarmClock{l}, unix.EPOLLIN)
@@ -242,9 +242,9 @@ func (l *loop) close(fd int) {
 	if fd < len(l.watched) {
 		l.watched[fd] = watch{}
 	}
-	if local, ok := l.own[fd]; ok {
+	if d := l.own[fd]; d != nil {
 		delete(l.own, fd)
-		defer l.engine.shared.own.remove(local) // when it is closed, and can come back no more
+		defer l.engine.shared.own.remove(d) // when it is closed, and can come back no more
 	}
 	closeFD(fd)
 }

@@ -26,16 +26,19 @@ type ownDials struct {
 	here  atomic.Pointer[map[netip.Addr]bool] // addresses of this host, but for loopback
 	known atomic.Int64                        // how many dials there are, those that are being added too
 
-	mu    sync.Mutex
-	dials map[netip.AddrPort]*ownDial // by their local end
-	loops map[foundLoop]time.Time     // when last met
+	mu sync.Mutex
+	// dials are by their local end. The kernel gives one port to dials of
+	// several destinations at once; of those the newest is known.
+	dials map[netip.AddrPort]*ownDial
+	loops map[foundLoop]time.Time // when last met
 }
 
 // ownDial is a connection to an endpoint on this host.
 type ownDial struct {
 	foundLoop
 	group    balancer
-	cameBack bool // it has come in at one of the proxy's listeners
+	local    netip.AddrPort // its own end
+	cameBack bool           // it has come in at one of the proxy's listeners
 }
 
 // foundLoop is an endpoint of a service port that leads back to the proxy.
@@ -77,25 +80,33 @@ func (o *ownDials) isHere(a netip.Addr) bool {
 	return a.IsLoopback() || (*o.here.Load())[a.WithZone("")]
 }
 
-// remove is for a dial that is closed.
-func (o *ownDials) remove(local netip.AddrPort) {
-	if o.known.Load() == 0 {
+// add makes a dial known, which is counted already. Its caller holds mu.
+func (o *ownDials) add(local netip.AddrPort, d *ownDial) {
+	d.local = local
+	o.dials[local] = d
+}
+
+// remove is for a dial that is closed; nil is none of these.
+func (o *ownDials) remove(d *ownDial) {
+	if d == nil {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.dials[local] != nil {
-		delete(o.dials, local)
-		o.known.Add(-1)
+	if o.dials[d.local] == d {
+		delete(o.dials, d.local)
 	}
+	o.known.Add(-1)
 }
 
-// cameBack says whether a dial has.
-func (o *ownDials) cameBack(local netip.AddrPort) bool {
+// hasComeBack says whether a dial has; nil has not.
+func (o *ownDials) hasComeBack(d *ownDial) bool {
+	if d == nil {
+		return false
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	d := o.dials[local]
-	return d != nil && d.cameBack
+	return d.cameBack
 }
 
 // turnsBack says whether a client is a dial of the proxy's own, and notes that

@@ -20,7 +20,7 @@ type dialsUnderWay struct {
 }
 
 // dial makes a connection to an endpoint on this host, and remembers it.
-func (u *dialsUnderWay) dial(d ownDial, connect func() (*net.TCPConn, error)) (*net.TCPConn, error) {
+func (u *dialsUnderWay) dial(d *ownDial, connect func() (*net.TCPConn, error)) (*net.TCPConn, error) {
 	u.own.known.Add(1)
 	n := u.begin()
 	defer u.end(n)
@@ -31,7 +31,7 @@ func (u *dialsUnderWay) dial(d ownDial, connect func() (*net.TCPConn, error)) (*
 	}
 	u.own.mu.Lock()
 	defer u.own.mu.Unlock()
-	u.own.dials[tcpAddr(conn.LocalAddr())] = &d
+	u.own.add(tcpAddr(conn.LocalAddr()), d)
 	return conn, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/userspace-proxy/userspace-proxy/loadbalancer"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -90,4 +91,31 @@ func TestClientsOnThisHostAreNoOwnDials(t *testing.T) {
 	}
 	assert.Zero(t, f.turnedAway("own_dial"))
 	assert.Empty(t, f.Status().Problems)
+}
+
+// The kernel gives one local port to connections with several destinations.
+func TestOwnDialsThatShareALocalPortAreAllForgotten(t *testing.T) {
+	t.Parallel()
+	o := newOwnDials()
+	local := netip.MustParseAddrPort("127.0.0.1:40000")
+	dial := func(port uint16) *ownDial {
+		d := &ownDial{
+			foundLoop: foundLoop{endpoint: netip.AddrPortFrom(local.Addr(), port)}, group: loadbalancer.NewGroup(time.Now),
+		}
+		o.known.Add(1)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.add(local, d)
+		return d
+	}
+	older, newer := dial(80), dial(81)
+	o.remove(older)
+	is, _ := o.turnsBack(local)
+	assert.True(t, is, "the newer is still there")
+	assert.True(t, o.hasComeBack(newer))
+	assert.False(t, o.hasComeBack(older))
+	o.remove(newer)
+	assert.Zero(t, o.known.Load())
+	is, _ = o.turnsBack(local)
+	assert.False(t, is)
 }

@@ -195,7 +195,7 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 		trace = l.trace.accepted(client, tcpAddr(conn.LocalAddr()))
 	}
 
-	endpointConn, endpoint, err := s.tcp.dialer.connect(s.tcp.ctx, l.key, l.group, client.Addr(), trace)
+	to, err := s.tcp.dialer.connect(s.tcp.ctx, l.key, l.group, client.Addr(), trace)
 	if err != nil {
 		(&peer{conn: conn}).reset()
 		why := refusedNoEndpoint
@@ -211,21 +211,21 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 		return
 	}
 
-	r := newRelay(conn, endpointConn, s.timeouts.halfClose, s.timeouts.idle)
+	r := newRelay(conn, to.conn, s.timeouts.halfClose, s.timeouts.idle)
 	if r.trace = trace; trace != nil {
-		trace.connected(endpoint, time.Since(c.since))
+		trace.connected(to.endpoint, time.Since(c.since))
 	}
-	s.tcp.connected(c, endpoint, r)
+	s.tcp.connected(c, to.endpoint, r)
 	l.account.opened.Add(1)
 	l.account.active.Add(1)
-	defer s.own.remove(tcpAddr(endpointConn.LocalAddr()))
+	defer s.own.remove(to.own)
 	ended := r.run()
 	l.account.active.Add(-1)
 	if trace != nil {
 		trace.ended(ended, r.up.bytes.Load(), r.down.bytes.Load())
 	}
 	s.metrics.connectionEnded(ended, time.Since(c.since))
-	s.log.WithFields(logrus.Fields{"service": l.key, "client": client, "endpoint": endpoint, "ended": ended}).Debug("connection ended")
+	s.log.WithFields(logrus.Fields{"service": l.key, "client": client, "endpoint": to.endpoint, "ended": ended}).Debug("connection ended")
 }
 
 // waitFreed is closed when traffic next gives something back.
