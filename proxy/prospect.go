@@ -37,8 +37,13 @@ func (p *Proxier) Prospect(protocol service.Protocol, at netip.AddrPort, client 
 		Port: s.spec, Portal: s.portalStatus(portal), Forecast: s.group.Forecast(client), Timings: p.config.timings(),
 	}
 	for _, l := range s.listeners {
-		if tcp, ok := l.(*tcpListener); ok && found.Full == "" {
-			found.Full = p.shared.limits.full(client, tcp.open)
+		switch l := l.(type) {
+		case *tcpListener:
+			if found.Full == "" {
+				found.Full = p.shared.limits.full(client, l.open)
+			}
+		case *udpListener:
+			found.Timings.UDPIdle = l.idle // which the kernel may have cut short
 		}
 	}
 	return found, true

@@ -305,11 +305,17 @@ func TestCase11_FlowsFollowTheKernelsTimeout(t *testing.T) {
 	t.Parallel()
 	r, e := &recorder{}, &entries{timeouts: [2]time.Duration{time.Hour, time.Hour}}
 	f := redirected(t, r, Config{Conntrack: e, UDPTimeout: time.Minute})
-	f.update(f.udpPort("one", netip.AddrPortFrom(ownAddr(), 53), echoUDP(t).addr))
+	portal := netip.AddrPortFrom(ownAddr(), 53)
+	f.update(f.udpPort("one", portal, echoUDP(t).addr))
 	redirects, _ := r.state()
 	c := newUDPClient(t, redirects[0].Listener)
 	assert.Equal(t, "hello", c.ask("hello"))
 	assert.Empty(t, f.Status().Problems)
+	idle := func() time.Duration {
+		prospect, _ := f.Prospect(service.UDP, portal, netip.Addr{})
+		return prospect.Timings.UDPIdle
+	}
+	assert.Equal(t, time.Minute, idle())
 
 	e.mu.Lock()
 	e.timeouts[0] = 30 * time.Millisecond
@@ -318,4 +324,5 @@ func TestCase11_FlowsFollowTheKernelsTimeout(t *testing.T) {
 	require.Eventually(t, func() bool { return f.shared.metrics.udp.ended[endedIdle].Load() == 1 }, patience, time.Millisecond)
 	require.Len(t, f.Status().Problems, 1)
 	assert.Equal(t, "UDPTimeoutTooLong", f.Status().Problems[0].Reason)
+	assert.Equal(t, 29*time.Millisecond, idle())
 }
