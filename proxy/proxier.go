@@ -383,8 +383,12 @@ func (p *Proxier) report(problems []service.Problem, err error, started time.Tim
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.ports.Set(float64(len(p.ports)))
+	known := make(map[service.Problem]bool, len(p.status.problems))
+	for _, problem := range p.status.problems {
+		known[problem] = true
+	}
 	for _, problem := range problems {
-		if !slices.Contains(p.status.problems, problem) {
+		if !known[problem] {
 			p.config.Log.Warn(problem)
 		}
 	}
