@@ -23,7 +23,7 @@ type reader struct {
 	faults    []*Fault
 	types     map[reflect.Type]structType // what was learnt about types by reflection
 	values    int                         // how many values may still be read
-	spent     bool                        // none may, and that is said
+	spent     bool                        // none may, or there are enough faults, and that is said
 }
 
 // cursor reads one object: its faults carry the object's name.
@@ -65,6 +65,13 @@ func (c *cursor) faultAt(line int, at *path, reason, detail, advice string) {
 		}
 	}
 	c.faults = append(c.faults, &Fault{c.file, line, c.name, field, reason, detail, advice})
+	if len(c.faults) >= enoughFaults {
+		c.spent = true
+		c.faults = append(c.faults, &Fault{
+			File: c.file, Line: line, Object: c.name, Reason: ReasonSyntax, // the object was not read whole
+			Detail: "here reading has stopped, after " + strconv.Itoa(enoughFaults) + " faults",
+		})
+	}
 }
 
 // wrong notes a value of the wrong type.
@@ -254,6 +261,9 @@ func (c *cursor) textMap(n *yaml.Node, v reflect.Value, at *path) {
 		k := reflect.ValueOf(key.Value)
 		if v.MapIndex(k).IsValid() {
 			c.twice(n, key, at)
+			if c.spent {
+				return
+			}
 			continue
 		}
 		text := reflect.New(v.Type().Elem()).Elem()

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -143,4 +144,20 @@ func golden(t *testing.T, name, got string) {
 	want, err := os.ReadFile(name)
 	require.NoError(t, err)
 	assert.Equal(t, string(want), got)
+}
+
+// TestDecode_manyFaults has more faults than anybody reads, each of which would
+// be held against all others of its object.
+func TestDecode_manyFaults(t *testing.T) {
+	t.Parallel()
+	text := strings.Builder{}
+	text.WriteString("apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}\n")
+	for i := range 200_000 {
+		fmt.Fprintf(&text, "key%d: 1\n", i)
+	}
+	_, faults := Decode(Input{Name: "many.yaml", Data: []byte(text.String())})
+	require.Len(t, faults, mostFaults+1)
+	assert.Equal(t, "many.yaml:5: Service default/web: key0: is not a known field (leave it out)", faults[0].String())
+	assert.Equal(t, "many.yaml: 951 more faults are not shown", faults[mostFaults].String())
+	assert.NotEqual(t, ReasonUnknownField, faults[mostFaults].Reason, "or the object, which was not read whole, would seem fit for use")
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/hashicorp/go-multierror"
 
@@ -28,6 +29,14 @@ const (
 // altogether would otherwise fill the screen.
 const mostFaults = 50
 
+// enoughFaults is after how many faults a text is not read any further: each
+// costs a look at the others of its object, and a small file can have a million.
+const enoughFaults = 1000
+
+// longestPart is how many bytes of a fault's object, field, detail or advice are
+// told. A good one has less; a bad one may be a whole file's text.
+const longestPart = 300
+
 // Fault is one thing that is wrong in one place.
 type Fault struct {
 	File   string // as people named it
@@ -49,13 +58,27 @@ func (f *Fault) String() string {
 	}
 	for _, s := range []string{f.Object, f.Field, f.Detail} {
 		if s != "" {
-			b.WriteString(": " + s)
+			b.WriteString(": " + tame(s))
 		}
 	}
 	if f.Advice != "" {
-		b.WriteString(" (" + f.Advice + ")")
+		b.WriteString(" (" + tame(f.Advice) + ")")
 	}
 	return b.String()
+}
+
+// tame is text from a file as a terminal and a log may have it: short, on one
+// line, and without what would move a cursor or turn letters around.
+func tame(s string) string {
+	rest := ""
+	if len(s) > longestPart {
+		s, rest = s[:longestPart], "…"
+	}
+	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
+		quoted := strconv.Quote(strings.ToValidUTF8(s, ""))
+		s = strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+	}
+	return s + rest
 }
 
 // Problem is the fault as a running proxy reports it. The object to mend is
@@ -63,13 +86,13 @@ func (f *Fault) String() string {
 func (f *Fault) Problem(in string) service.Problem {
 	p := service.Problem{
 		Object: in,
-		Field:  f.Object,
+		Field:  tame(f.Object),
 		Reason: f.Reason,
-		Detail: f.Detail,
-		Advice: f.Advice,
+		Detail: tame(f.Detail),
+		Advice: tame(f.Advice),
 	}
 	if f.Field != "" {
-		p.Field = strings.TrimPrefix(p.Field+" "+f.Field, " ")
+		p.Field = strings.TrimPrefix(p.Field+" "+tame(f.Field), " ")
 	}
 	if f.Line > 0 {
 		p.Detail = "line " + strconv.Itoa(f.Line) + ": " + p.Detail
