@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -111,6 +112,12 @@ func testComeAndGo(t *testing.T, c apiCase) {
 	}
 	c.put(t, c.web(2, 3))
 	c.expect(t, "c")
+
+	const timed = "kubeproxy_network_programming_duration_seconds_count"
+	before := c.proxy.metric(t, timed)
+	c.kubectl(t, "", "annotate", "endpointslice", "-l", "kubernetes.io/service-name="+c.name,
+		corev1.EndpointsLastChangeTriggerTime+"="+time.Now().Format(time.RFC3339Nano))
+	eventually(t, func() bool { return c.proxy.metric(t, timed) > before }, saying("the time from a change to its being served"))
 
 	moved := c.web(2, 3) // the Service changes, its slices do not
 	moved.ports[0].number, moved.ports[1].number = 8080, 8080

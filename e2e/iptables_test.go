@@ -6,9 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -123,13 +121,7 @@ func TestCase31_WipedRulesComeBack(t *testing.T) {
 // restored is how often the proxy has restored rules.
 func (p *proxy) restored(t *testing.T) int {
 	t.Helper()
-	body, err := p.node.Get(t.Context(), metricsURL)
-	require.NoError(t, err)
-	found := regexp.MustCompile(`(?m)^userspace_proxy_rules_restored_total (\d+)$`).FindStringSubmatch(body)
-	require.NotNil(t, found, "%s", body)
-	n, err := strconv.Atoi(found[1])
-	require.NoError(t, err)
-	return n
+	return int(p.metric(t, "userspace_proxy_rules_restored_total"))
 }
 
 // restoring is a shell command that gives an input to a command's restore,

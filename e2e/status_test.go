@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -138,16 +139,37 @@ func (p *proxy) requireNoGrowth(t *testing.T, before weight) {
 }
 
 // metric is a number that the proxy tells: the sum over all labels, which is 0
-// where there is nothing yet.
+// where there is nothing yet. A name that no metric has fails the test.
 func (p *proxy) metric(t *testing.T, name string) float64 {
 	t.Helper()
 	body, err := p.node.Get(t.Context(), metricsURL)
 	require.NoError(t, err)
+	all := regexp.MustCompile(`(?m)^`+name+`(?:\{.*\})? (\S+)$`).FindAllStringSubmatch(body, -1)
+	if len(all) == 0 {
+		require.Contains(t, documentedMetrics(t), name, "no metric has that name")
+	}
 	var sum float64
-	for _, found := range regexp.MustCompile(`(?m)^`+name+`(?:\{.*\})? (\S+)$`).FindAllStringSubmatch(body, -1) {
+	for _, found := range all {
 		v, err := strconv.ParseFloat(found[1], 64)
 		require.NoError(t, err)
 		sum += v
 	}
 	return sum
+}
+
+// documentedMetrics are the names of all numbers that the proxy may tell, as
+// docs/metrics.md has them, which is written from what the program registers.
+func documentedMetrics(t *testing.T) []string {
+	t.Helper()
+	doc, err := os.ReadFile("../docs/metrics.md")
+	require.NoError(t, err)
+	var names []string
+	for _, m := range regexp.MustCompile(`(?m)^### (\S+)\n\n(\w+),`).FindAllStringSubmatch(string(doc), -1) {
+		if m[2] == "histogram" {
+			names = append(names, m[1]+"_count", m[1]+"_sum", m[1]+"_bucket")
+			continue
+		}
+		names = append(names, m[1])
+	}
+	return names
 }

@@ -238,6 +238,7 @@ func TestStrip(t *testing.T) {
 		},
 		Annotations: map[string]string{
 			"kubectl.kubernetes.io/last-applied-configuration": "long", "userspace-proxy/max-connections": "1",
+			"endpoints.kubernetes.io/last-change-trigger-time": "2026-01-02T03:04:05Z",
 		},
 		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
 		OwnerReferences: []metav1.OwnerReference{{Name: "x"}},
@@ -249,7 +250,9 @@ func TestStrip(t *testing.T) {
 			discoveryv1.LabelServiceName: "web", corev1.IsHeadlessService: "", labelProxyName: "x",
 			corev1.LabelHostname: "h", corev1.LabelTopologyZone: "a",
 		},
-		Annotations: map[string]string{"userspace-proxy/max-connections": "1"},
+		Annotations: map[string]string{
+			"userspace-proxy/max-connections": "1", "endpoints.kubernetes.io/last-change-trigger-time": "2026-01-02T03:04:05Z",
+		},
 	}
 	pod := &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "web-x", UID: "u"}
 	podKept := &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "web-x"}

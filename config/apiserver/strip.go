@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// annotationPrefix begins the keys of the annotations that are read.
+// annotationPrefix begins the keys of the annotations that are read, but for
+// corev1.EndpointsLastChangeTriggerTime, by which changes are timed.
 const annotationPrefix = "userspace-proxy/"
 
 // strip takes from an object what nobody here reads, before it is kept: in a
@@ -59,7 +60,9 @@ func stripMeta(m *metav1.ObjectMeta) {
 			}
 			return false
 		}),
-		Annotations: only(m.Annotations, func(key string) bool { return strings.HasPrefix(key, annotationPrefix) }),
+		Annotations: only(m.Annotations, func(key string) bool {
+			return key == corev1.EndpointsLastChangeTriggerTime || strings.HasPrefix(key, annotationPrefix)
+		}),
 	}
 }
 
