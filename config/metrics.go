@@ -13,7 +13,7 @@ import (
 func (c *ServiceConfig) RegisterMetrics(r prometheus.Registerer) {
 	set := metric.On(r)
 	gauge := func(name, help, worry string, labels ...metric.Label) metric.Asked {
-		source := metric.Label{Name: "source", Values: "its name: `file`, `kubernetes`, `etcd`"}
+		source := metric.Label{Name: "source", Values: "its name: `file`, `apiserver`, `etcd`"}
 		return set.AskedGauge(metric.Def{
 			Name: "userspace_proxy_source_" + name, Help: help, Worry: worry, Labels: append([]metric.Label{source}, labels...),
 		})

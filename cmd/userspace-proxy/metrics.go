@@ -46,7 +46,7 @@ func (s *server) addSyncMetrics(set metric.Set) {
 	}
 	last := asked(set.AskedGauge, "sync_proxy_rules_last_timestamp_seconds", "When listeners and rules were last as wanted.", "")
 	queued := asked(set.AskedGauge, "sync_proxy_rules_last_queued_timestamp_seconds", "When a change or a restoration was last asked for.",
-		"It is ahead of `kubeproxy_sync_proxy_rules_last_timestamp_seconds` for longer than `--sync-period`: something hangs or fails.")
+		"It is ahead of `kubeproxy_sync_proxy_rules_last_timestamp_seconds`, and that is older than `--sync-period`: something hangs or fails.")
 	const late = "It stays above 0: changes are not served."
 	services := asked(set.AskedCounter, "sync_proxy_rules_service_changes_total", "Services that came, went or changed.", "")
 	servicesPending := asked(set.AskedGauge, "sync_proxy_rules_service_changes_pending", "Of them those that are not served yet.", late)

@@ -19,9 +19,9 @@ func (m *Main) newRun() *cobra.Command {
 		Use:   "run [flags]",
 		Short: "Serve Services until SIGINT or SIGTERM (also without a command)",
 		Long: `Serves Services until SIGINT or SIGTERM, and takes changes to them while
-it runs. They come from files, from a Kubernetes API server, or both. With
-nftables or iptables it needs root or CAP_NET_ADMIN; rules and listening
-addresses stay when it ends, for the next run to take over, until
+it runs. They come from files, a Kubernetes API server, an etcd, or several of
+these. With nftables or iptables it needs root or CAP_NET_ADMIN; rules and
+listening addresses stay when it ends, for the next run to take over, until
 "userspace-proxy cleanup" removes them.`,
 		Example: `  userspace-proxy run --file services.yaml
   userspace-proxy run --file /etc/services.d --nodeport-addresses 192.0.2.0/24
