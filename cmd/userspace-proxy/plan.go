@@ -121,9 +121,16 @@ func (m *Main) load(ctx context.Context, o *options, facts node.Facts) (config.S
 		if !ok {
 			return ctx.Err()
 		}
-		snapshot = <-merged
-		return nil
+		select {
+		case snapshot = <-merged:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	})
+	if err == nil {
+		err = ctx.Err() // which is no error to together, and no Services to anybody who reads a plan
+	}
 	snapshot.Problems = problems
 	return snapshot, err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -33,6 +34,14 @@ func aNode() node.Facts {
 // planned is the plan for a file with flags, on aNode.
 func planned(t *testing.T, file string, args ...string) *plan {
 	t.Helper()
+	p, err := new(Main).planOn(t.Context(), planOptions(t, file, args...), aNode())
+	require.NoError(t, err)
+	return p
+}
+
+// planOptions are what these flags of plan come to.
+func planOptions(t *testing.T, file string, args ...string) *options {
+	t.Helper()
 	o := new(options)
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.addSourceFlags(fs)
@@ -42,9 +51,20 @@ func planned(t *testing.T, file string, args ...string) *plan {
 	var c checks
 	o.complete(&c)
 	require.NoError(t, c.err())
-	p, err := new(Main).planOn(t.Context(), o, aNode())
-	require.NoError(t, err)
-	return p
+	return o
+}
+
+// TestPlan_interrupted: whoever interrupts it gets no plan, least of all an
+// empty one.
+func TestPlan_interrupted(t *testing.T) {
+	t.Parallel()
+	o := planOptions(t, filepath.Join("testdata", "plan", "services.yaml"))
+	for range 20 { // a send may be taken though the context has ended
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := new(Main).planOn(ctx, o, aNode())
+		require.ErrorIs(t, err, context.Canceled)
+	}
 }
 
 // elements are the lines of an nft script that depend on what is served; the
