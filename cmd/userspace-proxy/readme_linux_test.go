@@ -151,7 +151,7 @@ func alike(s string) string {
 		{`127\.64\.\d+\.(\d+):\d+`, "127.64.0.$1"},
 		{`\b[0-9.]+(µs|ms|s)\b`, "TIME"},
 		{`on \S+, up`, "on here, up"},
-		{`\(devel\) \(.*\)|v\S+ \(.*\)`, "VERSION"},
+		{`rules: none, \S+`, "rules: none, VERSION"},
 		{`\d connections?, `, "SOME connections, "},
 		{` +`, " "},
 	} {

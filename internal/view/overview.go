@@ -40,9 +40,10 @@ func heading(r status.Report, style layout.Style) string {
 	if r.Failing != "" {
 		state, paint = "NOT READY", style.Alarm
 	}
+	version, _, _ := strings.Cut(r.Version, " (") // what it was built with would not fit into 80 columns
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: userspace-proxy on %s, up %s, rules: %s, %s\n", paint(state), layout.Clean(r.Node.Name),
-		strings.TrimSuffix(ago(r.Uptime), " ago"), layout.Clean(r.Redirect), layout.Clean(r.Version))
+		strings.TrimSuffix(ago(r.Uptime), " ago"), layout.Clean(r.Redirect), layout.Clean(version))
 	for _, why := range []string{r.Failing, r.Error, r.Hits.Error} {
 		if why == "" {
 			continue

@@ -26,7 +26,7 @@ func at(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 func aReport() status.Report {
 	second := proxy.Span(time.Second)
 	return status.Report{
-		Version: "v1.2.3", Node: status.Node{Name: "node-a"}, Uptime: "26h3m4s", Redirect: "nftables",
+		Version: "v1.2.3 (go1.26.8, linux/amd64)", Node: status.Node{Name: "node-a"}, Uptime: "26h3m4s", Redirect: "nftables",
 		Summary: "serving 3 ports of 3 services at 4 portals through nftables; 2 problems, see /statusz",
 		Sources: []status.Source{
 			{Name: "file", Delivered: true, Age: "12s", Checked: "0s", Services: 2, Endpoints: 3},
