@@ -64,7 +64,7 @@ func (r *resolver) claim(w *want) {
 func (r *resolver) claimAddresses(w *want, p *wantPort, cluster bool) {
 	for _, a := range w.addresses {
 		if (a.kind == service.ClusterIP) == cluster {
-			r.take(netip.AddrPortFrom(a.addr, p.port), owner{want: w, port: p, kind: a.kind, field: a.field}, a.withheld)
+			r.take(netip.AddrPortFrom(a.addr, p.port), owner{want: w, port: p, kind: a.kind, field: a.field})
 		}
 	}
 }
@@ -77,7 +77,7 @@ func (r *resolver) claimNodePort(w *want, p *wantPort) {
 	o := owner{want: w, port: p, kind: service.NodePort, field: portField(p.index, "nodePort")}
 	for _, a := range r.nodePorts {
 		if slices.Contains(w.families, service.FamilyOf(a)) {
-			r.take(netip.AddrPortFrom(a, p.nodePort), o, false)
+			r.take(netip.AddrPortFrom(a, p.nodePort), o)
 		}
 	}
 }
@@ -97,9 +97,8 @@ func (r *resolver) claimEndpoints(w *want, p *wantPort) {
 	}
 }
 
-// take makes an address a portal of a port, unless somebody else has it. One
-// that is withheld is claimed all the same, so that it is nobody's portal.
-func (r *resolver) take(at netip.AddrPort, by owner, withheld bool) {
+// take makes an address a portal of a port, unless somebody else has it.
+func (r *resolver) take(at netip.AddrPort, by owner) {
 	if r.listens(at) {
 		r.reportService(by.want, by.field, ReasonRefusedAddress,
 			fmt.Sprintf("%s is among the proxy's own listening ports (%s)", at, r.node.PortRange),
@@ -111,9 +110,7 @@ func (r *resolver) take(at netip.AddrPort, by owner, withheld bool) {
 	switch {
 	case !taken, has.endpoint && by.kind == service.ClusterIP: // nothing but Services is in the range of cluster addresses
 		r.claims[c] = by
-		if !withheld {
-			by.port.portals = append(by.port.portals, service.Portal{Kind: by.kind, Addr: at})
-		}
+		by.port.portals = append(by.port.portals, service.Portal{Kind: by.kind, Addr: at})
 	case has.port == by.port && !has.endpoint:
 		// One address by two fields, as where an externalIP is the load balancer's.
 	default:

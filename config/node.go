@@ -15,6 +15,9 @@ type Node struct {
 	Primary map[service.Family]netip.Addr // the node's own address in each family; a family that is absent is not served
 	Local   []netip.Addr                  // every address of the node; loopback need not be listed
 
+	LocalPods        service.LocalPods // how the traffic of pods on this node is told from others'
+	LocalPodsUnknown string            // why it cannot be told as was asked for; empty where it can
+
 	NodePortAddresses []netip.Addr // where node ports are served, as --nodeport-addresses chose
 
 	ListenAddrs []netip.Addr // where the proxy's own listeners are; unspecified stands for Local

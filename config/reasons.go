@@ -24,7 +24,8 @@ const (
 	ReasonUnsupportedAddressType = "UnsupportedAddressType" // a slice of names instead of addresses
 	ReasonExternalIPsNotAllowed  = "ExternalIPsNotAllowed"  // --allow-external-ips=false
 	ReasonFamilyMissing          = "FamilyMissing"          // the node has no address of a family that Services use
-	ReasonNotHonoured            = "NotHonoured"            // a field without effect here
+	ReasonNobodyAllowed          = "NobodyAllowed"          // source ranges of one family, and a load balancer address of the other
+	ReasonLocalPodsUnknown       = "LocalPodsUnknown"       // what pods on this node send cannot be told from what comes from outside
 
 	// What would do harm; see docs/adr/0004-claims-and-refusals.md.
 

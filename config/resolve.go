@@ -48,6 +48,7 @@ func Resolve(s Snapshot, n Node) Resolution {
 	slices.SortFunc(ports, func(a, b service.Port) int { return a.Compare(b.Key) })
 
 	r.reportMissingFamilies()
+	r.reportLocalPods(ports)
 	slices.SortFunc(r.problems, compareProblems)
 	return Resolution{Ports: ports, Problems: slices.Compact(r.problems), Checks: checks, Complete: s.Complete}
 }
@@ -115,6 +116,7 @@ func (r *resolver) serve(ports []service.Port, w *want) []service.Port {
 
 				InternalLocal: w.internalLocal,
 				ExternalLocal: w.externalLocal,
+				Sources:       w.sources[f],
 
 				MaxConnections: w.maxConnections,
 			}
@@ -150,6 +152,20 @@ func (r *resolver) reportMissingFamilies() {
 			Advice: "give the node an address of that family; without one nothing is lost but that family",
 		})
 	}
+}
+
+// reportLocalPods says, where a Service depends on it, that traffic of this
+// node's pods cannot be told from others'.
+func (r *resolver) reportLocalPods(ports []service.Port) {
+	asks := func(p service.Port) bool { return p.ExternalLocal && p.UsesAll() && p.UsesLocal() }
+	if r.node.LocalPodsUnknown == "" || !slices.ContainsFunc(ports, asks) {
+		return
+	}
+	r.report(service.Problem{
+		Object: r.node.object(), Reason: ReasonLocalPodsUnknown,
+		Detail: r.node.LocalPodsUnknown + ": what pods on this node send to external addresses of Services with externalTrafficPolicy Local counts as coming from outside",
+		Advice: "give the Node a podCIDR, or choose another --detect-local-mode",
+	})
 }
 
 func (r *resolver) report(p service.Problem) { r.problems = append(r.problems, p) }

@@ -73,6 +73,9 @@ func text(r config.Resolution) string {
 		if p.MaxConnections != 0 {
 			line += fmt.Sprint(" at most ", p.MaxConnections)
 		}
+		if p.Sources.Limited {
+			line += fmt.Sprint(" from ", p.Sources.Allowed)
+		}
 		for _, portal := range p.Portals {
 			line += " at " + portal.String()
 		}

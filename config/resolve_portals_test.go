@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
 )
@@ -262,67 +261,68 @@ func TestSemantics_status_loadBalancer_ingress(t *testing.T) {
 
 func TestSemantics_loadBalancerSourceRanges(t *testing.T) {
 	both := ingress(vip("203.0.113.1"), vip("2001:db8::9"))
+	const served = " at ClusterIP 10.96.0.1:80 at LoadBalancer 203.0.113.1:80"
+	const servedV6 = " at LoadBalancer [2001:db8::9]:80"
 	runResolveTests(t, []resolveTest{{
-		name:    "not served while ranges cannot be enforced",
-		objects: []any{svc("default/web", both, sourceRanges("198.51.100.0/24"))},
+		name:    "are who may come, in each family",
+		objects: []any{svc("default/web", both, sourceRanges("198.51.100.0/24", "fd00::/8", "10.0.0.0/8"))},
 		want: `
-			default/web:http/TCP/IPv4 at ClusterIP 10.96.0.1:80
-			problem NotHonoured in Service default/web spec.loadBalancerSourceRanges`,
+			default/web:http/TCP/IPv4 from [10.0.0.0/8 198.51.100.0/24]` + served + `
+			default/web:http/TCP/IPv6 from [fd00::/8]` + servedV6,
+	}, {
+		name:    "spaces around them, bits beyond them and leading zeros do not matter, nor that one is within another",
+		objects: []any{svc("default/web", ingress(vip("203.0.113.1")), sourceRanges(" 010.1.2.3/8 ", "10.9.0.0/16", "10.0.0.0/8"))},
+		want:    "default/web:http/TCP/IPv4 from [10.0.0.0/8]" + served,
 	}, {
 		name:    "a /0 lets all in, spaces or not",
 		objects: []any{svc("default/web", both, sourceRanges(" 0.0.0.0/0 "))},
 		want: `
-			default/web:http/TCP/IPv4 at ClusterIP 10.96.0.1:80 at LoadBalancer 203.0.113.1:80
-			default/web:http/TCP/IPv6 at LoadBalancer [2001:db8::9]:80`,
+			default/web:http/TCP/IPv4` + served + `
+			default/web:http/TCP/IPv6` + servedV6,
 	}, {
 		name:    "a /0 of one family beside a range of the other",
 		objects: []any{svc("default/web", both, sourceRanges("0.0.0.0/0", "fd00::/8"))},
 		want: `
-			default/web:http/TCP/IPv4 at ClusterIP 10.96.0.1:80 at LoadBalancer 203.0.113.1:80
-			problem NotHonoured in Service default/web spec.loadBalancerSourceRanges`,
+			default/web:http/TCP/IPv4` + served + `
+			default/web:http/TCP/IPv6 from [fd00::/8]` + servedV6,
+	}, {
+		name:    "ranges of one family close the other",
+		objects: []any{svc("default/web", both, sourceRanges("198.51.100.0/24"))},
+		want: `
+			default/web:http/TCP/IPv4 from [198.51.100.0/24]` + served + `
+			default/web:http/TCP/IPv6 from []` + servedV6 + `
+			problem NobodyAllowed in Service default/web spec.loadBalancerSourceRanges`,
 	}, {
 		name:    "a bad one lets nobody in",
-		objects: []any{svc("default/web", both, sourceRanges("198.51.100.0/33"))},
+		objects: []any{svc("default/web", ingress(vip("203.0.113.1")), sourceRanges("198.51.100.0/33"))},
 		want: `
-			default/web:http/TCP/IPv4 at ClusterIP 10.96.0.1:80
-			problem NotHonoured in Service default/web spec.loadBalancerSourceRanges
+			default/web:http/TCP/IPv4 from []` + served + `
+			problem NobodyAllowed in Service default/web spec.loadBalancerSourceRanges
 			problem InvalidSourceRange in Service default/web spec.loadBalancerSourceRanges[0]`,
+	}, {
+		name:    "beside a bad one the others hold",
+		objects: []any{svc("default/web", ingress(vip("203.0.113.1")), sourceRanges("everyone", "198.51.100.0/24"))},
+		want: `
+			default/web:http/TCP/IPv4 from [198.51.100.0/24]` + served + `
+			problem InvalidSourceRange in Service default/web spec.loadBalancerSourceRanges[0]`,
+	}, {
+		name:    "one that lets this node in lets it come from the load balancer's own address too",
+		objects: []any{svc("default/web", ingress(vip("203.0.113.1")), sourceRanges("192.0.2.0/24"))},
+		want:    "default/web:http/TCP/IPv4 from [192.0.2.0/24 203.0.113.1/32]" + served,
 	}, {
 		name: "cannot be walked round by an externalIP, of this Service or another",
 		objects: []any{
-			svc("default/web", created(1), both, sourceRanges("198.51.100.0/24"), externalIPs("203.0.113.1")),
+			svc("default/web", created(1), ingress(vip("203.0.113.1")), sourceRanges("198.51.100.0/24"), externalIPs("203.0.113.1")),
 			svc("default/thief", created(2), clusterIPs("10.96.0.2"), externalIPs("203.0.113.1")),
 		},
 		want: `
 			default/thief:http/TCP/IPv4 at ClusterIP 10.96.0.2:80
-			default/web:http/TCP/IPv4 at ClusterIP 10.96.0.1:80
-			problem AddressConflict in Service default/thief spec.externalIPs[0]
-			problem NotHonoured in Service default/web spec.loadBalancerSourceRanges`,
+			default/web:http/TCP/IPv4 from [198.51.100.0/24]` + served + `
+			problem AddressConflict in Service default/thief spec.externalIPs[0]`,
 	}, {
 		name:    "no load balancer address yet",
 		objects: []any{svc("default/web", ingress(), sourceRanges("198.51.100.0/24"))},
 		want:    `default/web:http/TCP/IPv4 at ClusterIP 10.96.0.1:80`,
-	}})
-}
-
-func TestSemantics_trafficPolicies(t *testing.T) {
-	runResolveTests(t, []resolveTest{{
-		name: "externalTrafficPolicy and internalTrafficPolicy Local are reported",
-		objects: []any{svc("default/web", func(s *corev1.Service) {
-			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
-			s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
-		})},
-		want: `
-			default/web:http/TCP/IPv4 at ClusterIP 10.96.0.1:80
-			problem NotHonoured in Service default/web spec.externalTrafficPolicy
-			problem NotHonoured in Service default/web spec.internalTrafficPolicy`,
-	}, {
-		name: "Cluster is not",
-		objects: []any{svc("default/web", func(s *corev1.Service) {
-			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
-			s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
-		})},
-		want: `default/web:http/TCP/IPv4 at ClusterIP 10.96.0.1:80`,
 	}})
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,16 +33,16 @@ type want struct {
 
 	maxConnections int // 0: no limit
 
-	internalLocal, externalLocal bool // traffic policies
+	internalLocal, externalLocal bool                                    // traffic policies
+	sources                      map[service.Family]service.SourceRanges // who may come to load balancer addresses
 
 	speaks []service.Family // families in which it has endpoints, of whatever condition
 }
 
 type wantAddress struct {
-	kind     service.PortalKind
-	addr     netip.Addr
-	field    fieldPath
-	withheld bool // may be nobody's portal
+	kind  service.PortalKind
+	addr  netip.Addr
+	field fieldPath
 }
 
 type wantPort struct {
@@ -75,7 +74,6 @@ func (r *resolver) readServices(list []Service) []*want {
 		r.readPolicies(w)
 		r.readAnnotations(w)
 		r.readPorts(w)
-		r.reportNotHonoured(w)
 		wants = append(wants, w)
 	}
 	return wants
@@ -154,51 +152,16 @@ func (r *resolver) readExternalIPs(w *want) {
 // node is to answer: not host names, and not those (ipMode Proxy) whose traffic
 // must pass the load balancer itself.
 func (r *resolver) readLoadBalancerIPs(w *want) {
-	var open map[service.Family]bool
+	before := len(w.addresses)
 	for i, in := range w.svc.Status.LoadBalancer.Ingress {
 		if in.IP == "" || in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP {
 			continue
 		}
-		before := len(w.addresses)
-		a := r.readAddress(w, service.LoadBalancer, in.IP, fieldPath{"status.loadBalancer.ingress", i, ".ip"})
-		if len(w.addresses) == before {
-			continue
-		}
-		if open == nil {
-			open = r.readSourceRanges(w)
-		}
-		if !open[service.FamilyOf(a)] {
-			w.addresses[before].withheld = true
-			r.reportService(w, wholeField("spec.loadBalancerSourceRanges"), ReasonNotHonoured,
-				"cannot be enforced yet, so load balancer addresses are not served, lest everyone be let in",
-				"serve the Service by its ClusterIP or node ports, or write 0.0.0.0/0 and ::/0 if everyone may come in")
-		}
+		r.readAddress(w, service.LoadBalancer, in.IP, fieldPath{"status.loadBalancer.ingress", i, ".ip"})
 	}
-}
-
-// readSourceRanges says in which families spec.loadBalancerSourceRanges lets
-// everyone in: where the family has a /0, and in both where nothing but /0 or
-// nothing at all is listed.
-func (r *resolver) readSourceRanges(w *want) map[service.Family]bool {
-	open := map[service.Family]bool{}
-	closed := false
-	for i, s := range w.svc.Spec.LoadBalancerSourceRanges {
-		p, err := netip.ParsePrefix(strings.TrimSpace(s))
-		switch {
-		case err != nil:
-			closed = true
-			r.reportService(w, fieldPath{before: "spec.loadBalancerSourceRanges", index: i}, ReasonInvalidSourceRange,
-				fmt.Sprintf("%q is not a range of addresses and lets nobody in", s), "write it as in 192.0.2.0/24")
-		case p.Bits() == 0:
-			open[service.FamilyOf(p.Addr())] = true
-		default:
-			closed = true
-		}
+	if len(w.addresses) > before {
+		r.readSourceRanges(w, w.addresses[before:])
 	}
-	if !closed {
-		return map[service.Family]bool{service.IPv4: true, service.IPv6: true}
-	}
-	return open
 }
 
 // readAddress reads an address at which a Service asks for portals, and adds it
@@ -270,15 +233,4 @@ func (r *resolver) readPolicy(w *want, field, policy string) bool {
 			fmt.Sprintf("%q is no traffic policy; that of Cluster holds", policy), "write Cluster or Local")
 	}
 	return false
-}
-
-// reportNotHonoured names the fields that have no effect.
-func (r *resolver) reportNotHonoured(w *want) {
-	const advice = "do not rely on it here: endpoints on every node are picked"
-	if w.svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
-		r.reportService(w, wholeField("spec.externalTrafficPolicy"), ReasonNotHonoured, "Local has no effect yet", advice)
-	}
-	if p := w.svc.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
-		r.reportService(w, wholeField("spec.internalTrafficPolicy"), ReasonNotHonoured, "Local has no effect yet", advice)
-	}
 }

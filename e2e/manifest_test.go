@@ -26,6 +26,10 @@ type object struct {
 	// endpoints are addresses by the name of the port that they serve:
 	// "http": {"10.10.2.2:8080"}.
 	endpoints map[string][]string
+
+	spec    string                // more of it: "externalTrafficPolicy: Local"
+	ingress []string              // addresses of its load balancer
+	about   map[netip.Addr]string // more of an endpoint: "nodeName: node-a"
 }
 
 // manifest is the objects as a file of YAML documents: a Service each, and an
@@ -54,7 +58,13 @@ func (o object) service() string {
 			kind = "NodePort"
 		}
 	}
+	if len(o.ingress) > 0 {
+		kind = "LoadBalancer"
+	}
 	fmt.Fprintf(&b, "  type: %s\n", kind)
+	for line := range strings.Lines(o.spec) {
+		fmt.Fprintf(&b, "  %s\n", strings.TrimSpace(line))
+	}
 	if len(o.clusterIPs) > 0 {
 		var families []string
 		for _, a := range o.clusterIPs {
@@ -79,6 +89,12 @@ func (o object) service() string {
 			fmt.Fprintf(&b, ", nodePort: %d", p.nodePort)
 		}
 		b.WriteString("}\n")
+	}
+	if len(o.ingress) > 0 {
+		b.WriteString("status:\n  loadBalancer:\n    ingress:\n")
+		for _, a := range o.ingress {
+			fmt.Fprintf(&b, "    - ip: %q\n", a)
+		}
 	}
 	return b.String()
 }
@@ -107,6 +123,9 @@ func (o object) slice(p port, f service.Family) string {
 		fmt.Fprintf(&b, "addressType: %s\nports: [{name: %q, protocol: %s, port: %d}]\nendpoints:\n", f, p.name, p.protocol, n)
 		for _, a := range byNumber[n] {
 			fmt.Fprintf(&b, "- addresses: [%q]\n", a)
+			for line := range strings.Lines(o.about[a]) {
+				fmt.Fprintf(&b, "  %s\n", strings.TrimSpace(line))
+			}
 		}
 		docs = append(docs, b.String())
 	}

@@ -61,6 +61,11 @@ type Config struct {
 	// (SO_MARK). Rules for the node's own traffic skip them. Default: 0x4000000.
 	Mark uint32
 
+	// LocalPods say how the traffic of pods on this node is told from what
+	// comes from outside. A Runner is told of other ranges by SetLocalPods.
+	// Default: there is none such.
+	LocalPods service.LocalPods
+
 	// LockWait is how long a command waits for the xtables lock, in whole
 	// seconds. iptables-nft needs no lock. Default: 5 s.
 	LockWait time.Duration
@@ -125,6 +130,9 @@ func (c Config) Validate() error {
 	}
 	if refuse, drop := c.sinks(); c.Ports.Contains(refuse) || c.Ports.Contains(drop) {
 		fault("port range %s: must leave the ports 1 and 2, or 65534 and 65535, for what is refused and dropped", c.Ports)
+	}
+	if why := redirects.CannotTell(c.LocalPods); why != "" {
+		fault("local pods: %s", why)
 	}
 	if c.Mark == 0 {
 		fault("mark 0: own dials could not be told from other traffic")

@@ -23,7 +23,14 @@ func (c *Counts) count(found map[string]listing) error {
 			if err != nil {
 				return fmt.Errorf("reading the rule %q: %w", r.spec, err)
 			}
-			c.Portals[p] += r.packets
+			switch {
+			case strings.HasPrefix(chain, sourcesBelow):
+				c.Barred += r.packets
+			case chain == outsideChain, strings.HasPrefix(chain, outsideBelow):
+				c.Outside[p] += r.packets
+			default:
+				c.Portals[p] += r.packets
+			}
 		}
 	}
 	for _, r := range found[filterTable].rules[guardChain] {

@@ -11,7 +11,7 @@ import (
 // quarter of a second of iptables-save's time, so callers ask now and then, not
 // at every turn. Before the first Sync there is nothing to read.
 func (r *Runner) Counts(ctx context.Context) (Counts, error) {
-	counts := Counts{Portals: make(map[Portal]uint64)}
+	counts := Counts{Portals: make(map[Portal]uint64), Outside: make(map[Portal]uint64)}
 	for _, rules := range r.families {
 		found, err := rules.tool.saveAll(ctx, "-c")
 		if err == nil {

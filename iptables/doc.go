@@ -16,17 +16,21 @@
 //
 // The rules look like this (tree.go and ruleset.go say why):
 //
-//	nat     PREROUTING -> PORTALS                  destination NAT
-//	nat     OUTPUT     -> OUTPUT -> PORTALS        the same for the node's own traffic
+//	nat     PREROUTING -> PORTALS -> RANGED    who may not come is dropped
+//	                      PORTALS -> OUTSIDE   what is for those outside alone
+//	                      PORTALS -> EVERYONE  destination NAT
+//	nat     OUTPUT     -> OUTPUT -> RANGED, EVERYONE  the same for the node's own traffic
 //	                      OUTPUT -> LOOPBACK       127.0.0.0/8, which only the node itself may use
 //	filter  INPUT      -> INPUT  -> GUARD          listeners answer only translated traffic,
 //	                                               and that passes a firewall's drop
 //	                      INPUT  -> SINKS          what is refused and dropped
 //	filter  OUTPUT     -> SINKS                    the same for the node's own traffic
 //
-// PORTALS and LOOPBACK are trees of chains (P-…, L-…) by destination: a new
+// EVERYONE, LOOPBACK, OUTSIDE and RANGED are trees of chains (P-…, L-…, O-…, R-…) by
+// destination: a new
 // connection passes some tens of rules among 10,000 Services. Refuse and drop
-// are translations too, to two ports of the listening address at which SINKS
+// are translations too (as is the drop of who may not come, from a chain S-… of a
+// portal's source ranges), to two ports of the listening address at which SINKS
 // refuses and drops, so that only the table nat depends on the redirects.
 //
 // Both kinds of the commands are served: those that change nf_tables

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,13 @@ func dual() Config {
 		service.IPv4: netip.MustParseAddr("169.254.77.1"),
 		service.IPv6: netip.MustParseAddr("fd77::1"),
 	}}
+}
+
+// scoped is one with pods.
+func scoped() Config {
+	c := dual()
+	c.LocalPods = nettest.LocalPods()["ranges"]
+	return c
 }
 
 // clusterIPs are n Services in a range as large as a cluster's may be, as an
@@ -78,6 +86,7 @@ func TestRender(t *testing.T) {
 		redirects []service.Redirect
 	}{
 		"nothing":  {dual(), nil},
+		"scoped":   {scoped(), slices.Concat(nettest.BothFamilies()[0].Scoped(), nettest.BothFamilies()[1].Scoped())},
 		"mixed":    {dual(), nettest.Mixed()},
 		"ipv4only": {v4, nettest.Mixed()},
 		"shared": {shared, []service.Redirect{
@@ -176,7 +185,8 @@ func TestComment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := entry{service: c.service, action: c.action}.comment()
+			e := entry{service: c.service, action: c.action}
+			got := e.comment(e.end())
 			assert.Equal(t, c.want, got)
 			assert.LessOrEqual(t, len(got), maxComment)
 		})

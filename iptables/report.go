@@ -23,6 +23,14 @@ type Counts struct {
 	// (translation sees their first packets), or tried to.
 	Portals map[Portal]uint64
 
+	// Outside has the same for what is for those outside alone, which Portals
+	// does not count.
+	Outside map[Portal]uint64
+
+	// Barred are connections and flows to portals from where nobody may come to
+	// them.
+	Barred uint64
+
 	// Guarded are packets that talked to a listener past its portal.
 	Guarded uint64
 }

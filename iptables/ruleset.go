@@ -10,16 +10,22 @@ import (
 )
 
 // The names of our chains. They may have 28 bytes: those of the trees have
-// the prefix, "P-" or "L-" and ten digits at most.
+// the prefix, "P-", "L-", "O-" or "R-" and ten digits at most.
 const (
 	// ChainPrefix is what the name of each of our chains begins with, so that
 	// Cleanup of any version finds them.
 	ChainPrefix = "USERSPACE-PROXY-"
 
 	portalsChain   = ChainPrefix + "PORTALS"
+	everyoneChain  = ChainPrefix + "EVERYONE"
 	portalsBelow   = ChainPrefix + "P-"
 	loopbackChain  = ChainPrefix + "LOOPBACK"
 	loopbackBelow  = ChainPrefix + "L-"
+	outsideChain   = ChainPrefix + "OUTSIDE"
+	outsideBelow   = ChainPrefix + "O-"
+	rangedChain    = ChainPrefix + "RANGED"
+	rangedBelow    = ChainPrefix + "R-"
+	sourcesBelow   = ChainPrefix + "S-" // and ten letters
 	outputChain    = ChainPrefix + "OUTPUT"
 	inputChain     = ChainPrefix + "INPUT"
 	guardChain     = ChainPrefix + "GUARD"
@@ -78,19 +84,32 @@ func wordsOf(f service.Family) words {
 
 // chains are all our chains of one family, each with its rules.
 func (c Config) chains(f service.Family, all []entry) map[place][]string {
-	chains := c.fixedChains(f, all)
-	var portals, loopback []*entry
+	var portals, loopback, outside, ranged []*entry
 	for i := range all {
-		switch e := &all[i]; {
+		e := &all[i]
+		switch {
 		case e.family() != f:
+			continue
 		case e.Addr.Addr().IsLoopback():
 			loopback = append(loopback, e)
-		default:
-			portals = append(portals, e)
+			continue
+		case e.scope == service.Outside:
+			outside = append(outside, e)
+			continue
+		}
+		portals = append(portals, e)
+		if e.sources.Limited {
+			ranged = append(ranged, e)
 		}
 	}
-	tree{c, portalsBelow, chains}.grow(portalsChain, "", portals)
-	tree{c, loopbackBelow, chains}.grow(loopbackChain, "", loopback)
+	chains := c.fixedChains(f, all)
+	tree{portalsBelow, c.rule, chains}.grow(everyoneChain, "", portals)
+	tree{loopbackBelow, c.rule, chains}.grow(loopbackChain, "", loopback)
+	tree{outsideBelow, c.rule, chains}.grow(outsideChain, "", outside)
+	tree{rangedBelow, c.sourceRule, chains}.grow(rangedChain, "", ranged)
+	for _, e := range ranged {
+		chains[place{natTable, e.sourcesChain()}] = c.sourceRules(e)
+	}
 	return chains
 }
 
@@ -106,17 +125,35 @@ func (c Config) chains(f service.Family, all []entry) map[place][]string {
 // one would be possible.
 func (c Config) fixedChains(f service.Family, all []entry) map[place][]string {
 	return map[place][]string{
+		{natTable, portalsChain}: c.portalRules(f),
 		{natTable, outputChain}: {
 			// An endpoint may have the address of a portal, and the proxy's own
 			// connection to it would come back.
 			fmt.Sprintf("-m mark --mark %#x/%#x -j RETURN", c.Mark, c.Mark),
 			"-d " + wordsOf(f).loopback + " -g " + loopbackChain,
-			"-g " + portalsChain,
+			"-j " + rangedChain,
+			"-g " + everyoneChain,
 		},
 		{filterTable, inputChain}: c.inputRules(f, all),
 		{filterTable, guardChain}: guardRules(f),
 		{filterTable, sinksChain}: c.sinkRules(f),
 	}
+}
+
+// portalRules ask first who may come, then, of what does not come from a pod on
+// this node, where what comes from outside is led.
+func (c Config) portalRules(f service.Family) []string {
+	rules := []string{"-j " + rangedChain}
+	if name, begins := strings.CutSuffix(c.LocalPods.Interface, "*"); name != "" {
+		if begins {
+			name += "+"
+		}
+		rules = append(rules, "-i "+name+" -g "+everyoneChain)
+	}
+	for _, r := range c.LocalPods.Of(f) {
+		rules = append(rules, "-s "+r.String()+" -g "+everyoneChain)
+	}
+	return append(rules, "-j "+outsideChain, "-g "+everyoneChain)
 }
 
 // elsewhere is for chains that see every packet of the node: those that are

@@ -59,9 +59,9 @@ func New(c Config) (*Runner, error) {
 // out and the others are applied, since one odd Service must not hold up the
 // rest; where nothing else is wrong the error is a service.LeftOutError.
 func (r *Runner) Sync(ctx context.Context, redirects []service.Redirect) error {
-	entries, leftOut := r.config.entries(redirects)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	entries, leftOut := r.config.entries(redirects)
 	var errs []error
 	steps := 0
 	for _, f := range r.families {
@@ -86,6 +86,15 @@ func (r *Runner) Sync(ctx context.Context, redirects []service.Redirect) error {
 		return &service.LeftOutError{Err: leftOut}
 	}
 	return errors.Join(append(errs, leftOut)...)
+}
+
+// SetLocalPods says how the traffic of pods on this node is told from others',
+// instead of what the configuration or the call before said. It holds from the
+// next Sync on.
+func (r *Runner) SetLocalPods(l service.LocalPods) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.config.LocalPods = l
 }
 
 // Forget says that the kernel's state is no longer known. The next Sync

@@ -155,6 +155,12 @@ func (tr *tracer) matches(w *walk, option, arg string) bool {
 	switch option {
 	case "-d":
 		return inMask(tr.t, w.dst.Addr(), arg)
+	case "-s":
+		return inMask(tr.t, nettest.SourceOf(w.From, service.FamilyOf(w.Dst.Addr())), arg)
+	case "-i":
+		name := map[string]string{"pod": nettest.NodeToPod, "client": nettest.NodeToClient}[w.From]
+		begin, begins := strings.CutSuffix(arg, "+")
+		return name == arg || begins && strings.HasPrefix(name, begin)
 	case "-p":
 		return arg == w.Proto.Lower()
 	case "--dport":

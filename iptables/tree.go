@@ -32,8 +32,8 @@ const (
 
 // tree sorts entries into chains.
 type tree struct {
-	config Config
 	prefix string // of the names of chains below the root: "USERSPACE-PROXY-P-"
+	rule   func(*entry) string
 	chains map[place][]string
 }
 
@@ -44,7 +44,7 @@ func (t tree) grow(chain, digits string, entries []*entry) {
 	rules := make([]string, 0, min(len(entries), linear))
 	if len(entries) <= linear || level == levels {
 		for _, e := range entries {
-			rules = append(rules, t.config.rule(e))
+			rules = append(rules, t.rule(e))
 		}
 		t.chains[place{natTable, chain}] = rules
 		return

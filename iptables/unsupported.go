@@ -17,6 +17,9 @@ func New(Config) (*Runner, error) { return nil, ErrUnsupported }
 // Sync returns ErrUnsupported.
 func (*Runner) Sync(context.Context, []service.Redirect) error { return ErrUnsupported }
 
+// SetLocalPods does nothing.
+func (*Runner) SetLocalPods(service.LocalPods) {}
+
 // Forget does nothing.
 func (*Runner) Forget() {}
 

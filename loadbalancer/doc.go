@@ -40,6 +40,13 @@
 // once for those that exist; it never brings back one that was over. An entry
 // is void when its endpoint leaves, even if one comes back at that address.
 //
+// # Local endpoints
+//
+// Some clients of a service port may have to stay on this node (traffic
+// policies). [Group.Local] picks for them, among endpoints of their own, which
+// may be among the others or not; see [Group.UpdateSets]. Each of the two sets
+// has turns of its own, and both share rests and affinity.
+//
 // The package owns these decisions and their memory. It opens nothing, starts
 // no goroutine, reads no clock but the one it is given, and imports the
 // standard library and package service alone.

@@ -18,6 +18,7 @@ const (
 type endpoint struct {
 	service.Endpoint
 
+	in       [sets]bool    // the sets that it is in
 	gone     bool          // left out by an Update; affinity that still points here is void
 	failures int           // failed dials since the last that worked
 	rest     time.Duration // length of the newest rest; 0 if the last dial worked

@@ -16,9 +16,10 @@ type Group struct {
 	now func() time.Time
 
 	mu       sync.Mutex
-	listed   []*endpoint // as the last Update listed them, each once
+	listed   []*endpoint // of all sets, each once
 	byAddr   map[netip.AddrPort]*endpoint
-	ring     ring
+	sets     [sets][]*endpoint // as the last Update listed each, each endpoint once
+	rings    [sets]ring
 	affinity affinity
 	rests    uint64 // that have begun
 }
@@ -29,6 +30,15 @@ func NewGroup(now func() time.Time) *Group {
 	return &Group{now: now}
 }
 
+// A set is one of those endpoints of a group that some of its clients may have.
+type set int
+
+const (
+	all   set = iota // those that any client may have, but for those who must have local ones
+	local            // those on this node
+	sets
+)
+
 // Update makes these the endpoints, in any number, and affinity the idle time
 // after which a client's endpoint is forgotten; 0 is no affinity. It is the
 // whole state, whatever was before. Endpoints known by their address keep
@@ -38,49 +48,100 @@ func NewGroup(now func() time.Time) *Group {
 // An Update that changes nothing costs a comparison. It should come now and
 // then all the same: it also gives back what idle clients took.
 func (g *Group) Update(endpoints []service.Endpoint, affinity time.Duration) {
+	g.UpdateSets(endpoints, nil, affinity)
+}
+
+// UpdateSets is Update for a group some of whose clients must have one of the
+// local endpoints (see Local). Those may be among endpoints or not.
+func (g *Group) UpdateSets(endpoints, locals []service.Endpoint, affinity time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()
 	g.affinity.setTimeout(max(affinity, 0), now)
 	g.affinity.turn(now)
-	if !g.lists(endpoints) {
-		g.replace(endpoints)
+	want := [sets][]service.Endpoint{all: endpoints, local: locals}
+	if !g.lists(want) {
+		g.replace(want)
 	}
 }
 
 // lists says whether these are the endpoints already.
-func (g *Group) lists(endpoints []service.Endpoint) bool {
-	return slices.EqualFunc(g.listed, endpoints, func(have *endpoint, want service.Endpoint) bool {
-		return have.Endpoint == want
-	})
+func (g *Group) lists(want [sets][]service.Endpoint) bool {
+	for s := range want {
+		same := slices.EqualFunc(g.sets[s], want[s], func(have *endpoint, want service.Endpoint) bool {
+			return have.Endpoint == want
+		})
+		if !same {
+			return false
+		}
+	}
+	return true
 }
 
 // replace makes these the endpoints.
-func (g *Group) replace(endpoints []service.Endpoint) {
+func (g *Group) replace(want [sets][]service.Endpoint) {
 	before := g.byAddr
-	g.byAddr = make(map[netip.AddrPort]*endpoint, len(endpoints))
-	g.listed = make([]*endpoint, 0, len(endpoints))
-	var joined []*endpoint
-	for _, e := range endpoints {
-		if g.byAddr[e.Addr] != nil {
-			continue
+	g.byAddr = make(map[netip.AddrPort]*endpoint, len(want[all]))
+	g.listed = make([]*endpoint, 0, len(want[all]))
+	var in [sets]map[*endpoint]bool
+	for s := range want {
+		g.sets[s] = make([]*endpoint, 0, len(want[s]))
+		in[s] = make(map[*endpoint]bool, len(want[s]))
+		for _, e := range want[s] {
+			if ep := g.keep(e, before); !in[s][ep] {
+				in[s][ep] = true
+				g.sets[s] = append(g.sets[s], ep)
+			}
 		}
-		ep := before[e.Addr]
-		if ep == nil {
-			ep = &endpoint{}
-			joined = append(joined, ep)
-		}
-		ep.Endpoint = e
-		g.byAddr[e.Addr] = ep
-		g.listed = append(g.listed, ep)
 	}
 	for addr, ep := range before {
 		ep.gone = g.byAddr[addr] == nil
 	}
-	g.ring.renew(joined)
+	for s := range want {
+		g.rings[s].renew(g.sets[s], in[s])
+	}
+	for _, ep := range g.listed {
+		for s := range in {
+			ep.in[s] = in[s][ep]
+		}
+	}
 	if len(g.listed) == 0 {
 		g.affinity.forget()
 	}
+}
+
+// keep is the endpoint at an address: the one that was there before, or a new one.
+func (g *Group) keep(e service.Endpoint, before map[netip.AddrPort]*endpoint) *endpoint {
+	if ep := g.byAddr[e.Addr]; ep != nil {
+		return ep
+	}
+	ep := before[e.Addr]
+	if ep == nil {
+		ep = &endpoint{}
+	}
+	ep.Endpoint = e
+	g.byAddr[e.Addr] = ep
+	g.listed = append(g.listed, ep)
+	return ep
+}
+
+// Local is the group for those of its clients who must have a local endpoint.
+// They share affinity and rests with the others, but have turns of their own. A
+// client's affinity with an endpoint that is not local moves.
+type Local struct{ *Group }
+
+// Local is the group for those who must have a local endpoint.
+func (g *Group) Local() Local { return Local{g} }
+
+// Pick is Group.Pick among local endpoints.
+func (l Local) Pick(client netip.Addr, tried []netip.AddrPort) (netip.AddrPort, bool) {
+	addr, _, ok := l.pick(local, client, tried)
+	return addr, ok
+}
+
+// PickWhy is Group.PickWhy among local endpoints.
+func (l Local) PickWhy(client netip.Addr, tried []netip.AddrPort) (netip.AddrPort, Why, bool) {
+	return l.pick(local, client, tried)
 }
 
 // Pick names the endpoint for a new connection or flow of the client, none of
@@ -94,18 +155,25 @@ func (g *Group) replace(endpoints []service.Endpoint) {
 // The caller answers each pick with Succeeded or Failed, or with neither where
 // its client gave up first.
 func (g *Group) Pick(client netip.Addr, tried []netip.AddrPort) (netip.AddrPort, bool) {
-	addr, _, ok := g.PickWhy(client, tried)
+	addr, _, ok := g.pick(all, client, tried)
 	return addr, ok
 }
 
 // PickWhy is Pick, and says why it is this endpoint.
 func (g *Group) PickWhy(client netip.Addr, tried []netip.AddrPort) (netip.AddrPort, Why, bool) {
+	return g.pick(all, client, tried)
+}
+
+func (g *Group) pick(from set, client netip.Addr, tried []netip.AddrPort) (netip.AddrPort, Why, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()
 	client = client.Unmap()
 	affine := g.affinity.endpoint(client, now)
-	ep := g.choose(affine, tried, now)
+	if affine != nil && !affine.in[from] {
+		affine = nil
+	}
+	ep := g.choose(&g.rings[from], affine, tried, now)
 	if ep == nil {
 		return netip.AddrPort{}, 0, false
 	}
@@ -118,20 +186,20 @@ func (g *Group) PickWhy(client netip.Addr, tried []netip.AddrPort) (netip.AddrPo
 // choose prefers the endpoint that has the client's affinity, if any, to the
 // one whose turn it is. An endpoint that rests is chosen only where all that
 // were not tried do; then rests say nothing, and the same order holds.
-func (g *Group) choose(affine *endpoint, tried []netip.AddrPort, now time.Time) *endpoint {
+func (g *Group) choose(turns *ring, affine *endpoint, tried []netip.AddrPort, now time.Time) *endpoint {
 	untried := func(ep *endpoint) bool { return !slices.Contains(tried, ep.Addr) }
 	awake := func(ep *endpoint) bool { return !ep.rests(now) && untried(ep) }
 
 	if affine != nil && affine.keeps(now) && untried(affine) {
 		return affine
 	}
-	if ep := g.ring.next(awake); ep != nil {
+	if ep := turns.next(awake); ep != nil {
 		return ep
 	}
 	if affine != nil && untried(affine) {
 		return affine
 	}
-	return g.ring.next(untried)
+	return turns.next(untried)
 }
 
 // Succeeded says that a dial to the endpoint worked: its rest is over. The

@@ -36,15 +36,21 @@ func (r *ring) next(may func(*endpoint) bool) *endpoint {
 // has says whether there is one that may be picked.
 func (r *ring) has(may func(*endpoint) bool) bool { return slices.ContainsFunc(r.order, may) }
 
-// renew takes out the endpoints that are gone and puts those that joined at
-// the end of the line. The others keep their order and the turn its place.
-func (r *ring) renew(joined []*endpoint) {
-	order := make([]*endpoint, 0, len(r.order)+len(joined))
+// renew makes these the endpoints. Those that are in already keep their order and
+// the turn its place; the others are put at the end of the line.
+func (r *ring) renew(members []*endpoint, in map[*endpoint]bool) {
+	order := make([]*endpoint, 0, len(members))
+	had := make(map[*endpoint]bool, len(r.order))
 	for n := range r.order {
-		if ep := *r.place(n); !ep.gone {
+		if ep := *r.place(n); in[ep] {
+			order = append(order, ep)
+			had[ep] = true
+		}
+	}
+	for _, ep := range members {
+		if !had[ep] {
 			order = append(order, ep)
 		}
 	}
-	order = append(order, joined...)
 	r.order, r.front = order, 0
 }

@@ -10,6 +10,9 @@ import (
 type EndpointStatus struct {
 	service.Endpoint
 
+	// OnlyLocal says that it is picked for clients alone who must have a local
+	// endpoint.
+	OnlyLocal bool
 	// RestingUntil is when new clients are sent here again; zero where they
 	// are now. Where all endpoints rest they are picked all the same.
 	RestingUntil time.Time
@@ -34,7 +37,7 @@ func (g *Group) Status() []EndpointStatus {
 }
 
 func (e *endpoint) status(now time.Time) EndpointStatus {
-	s := EndpointStatus{Endpoint: e.Endpoint, Failures: e.failures}
+	s := EndpointStatus{Endpoint: e.Endpoint, OnlyLocal: !e.in[all], Failures: e.failures}
 	if e.rests(now) {
 		s.RestingUntil, s.OnTrial = e.until, e.onTrial
 	}

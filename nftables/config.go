@@ -42,6 +42,11 @@ type Config struct {
 	// (SO_MARK). Rules for the node's own traffic skip them. Default: 0x4000000.
 	Mark uint32
 
+	// LocalPods say how the traffic of pods on this node is told from what
+	// comes from outside. A Runner is told of other ranges by SetLocalPods.
+	// Default: there is none such.
+	LocalPods service.LocalPods
+
 	// Timeout is how long one run of nft may take. Default: 10 s.
 	Timeout time.Duration
 
@@ -109,6 +114,9 @@ func (c Config) Validate() error {
 	}
 	if c.Mark == 0 {
 		fault("mark 0: own dials could not be told from other traffic")
+	}
+	if why := redirects.CannotTell(c.LocalPods); why != "" {
+		fault("local pods: %s", why)
 	}
 	if c.Timeout <= 0 {
 		fault("timeout %s: must be above 0", c.Timeout)

@@ -57,22 +57,34 @@ func readCounts(list []byte, counts *Counts) error {
 	}
 	for _, o := range l.Objects {
 		if o.Map != nil {
-			if err := o.Map.count(counts.Portals); err != nil {
+			if err := o.Map.count(counts); err != nil {
 				return fmt.Errorf("reading the map %s that nft listed: %w", o.Map.Name, err)
 			}
 		}
-		if o.Rule != nil && o.Rule.Chain == guardChain {
-			for _, e := range o.Rule.Expr {
-				if e.Counter != nil {
-					counts.Guarded += e.Counter.Packets
-				}
+		if o.Rule == nil {
+			continue
+		}
+		for _, e := range o.Rule.Expr {
+			switch {
+			case e.Counter == nil:
+			case o.Rule.Chain == guardChain:
+				counts.Guarded += e.Counter.Packets
+			case o.Rule.Chain == sourcesChain:
+				counts.Barred += e.Counter.Packets
 			}
 		}
 	}
 	return nil
 }
 
-func (m *listedMap) count(portals map[Portal]uint64) error {
+func (m *listedMap) count(counts *Counts) error {
+	portals := counts.Portals
+	switch m.Name {
+	case rangedMap: // the chain that it leads to counts
+		return nil
+	case outside(portalsMap), outside(deniedMap):
+		portals = counts.Outside
+	}
 	for _, sides := range m.Elements {
 		var e listedElement
 		if err := json.Unmarshal(sides[0], &e); err != nil {

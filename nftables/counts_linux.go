@@ -15,7 +15,7 @@ import (
 func (r *Runner) Counts(ctx context.Context) (Counts, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
-	counts := Counts{Portals: make(map[Portal]uint64)}
+	counts := Counts{Portals: make(map[Portal]uint64), Outside: make(map[Portal]uint64)}
 	for _, f := range service.Families() {
 		if _, served := r.config.Listen[f]; !served {
 			continue

@@ -16,6 +16,11 @@
 //	map loopback_portals  the same for 127.0.0.0/8, which only the node itself may use
 //	map denied            daddr . proto . dport -> refuse or drop, counted
 //	map loopback_denied
+//	map outside_portals   both once more, for what comes from outside this node, and asked before
+//	map outside_denied
+//	set pods              addresses of pods on this node, whose traffic does not
+//	map ranged            portals to which not everyone may come
+//	set sources           who may: daddr . proto . dport . saddr, in ranges
 //	prerouting, output            destination NAT by the maps
 //	deny_prerouting, deny_output  refusals, before any table's destination NAT
 //	input                         listeners answer only translated traffic

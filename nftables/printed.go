@@ -75,8 +75,12 @@ func (p printed) addElements(set, list string) {
 // plain has addresses written in the one way that netip writes them.
 func plain(joined string) string {
 	words := strings.Split(joined, " . ")
-	if addr, err := netip.ParseAddr(words[0]); err == nil {
-		words[0] = addr.String()
+	for _, i := range []int{0, len(words) - 1} {
+		if addr, err := netip.ParseAddr(words[i]); err == nil {
+			words[i] = addr.String()
+		} else if p, err := netip.ParsePrefix(words[i]); err == nil {
+			words[i] = p.String()
+		}
 	}
 	return strings.Join(words, " . ")
 }

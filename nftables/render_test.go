@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,13 @@ func dual() Config {
 		service.IPv4: netip.MustParseAddr("169.254.77.1"),
 		service.IPv6: netip.MustParseAddr("fd77::1"),
 	}}
+}
+
+// scoped is one with pods.
+func scoped() Config {
+	c := dual()
+	c.LocalPods = nettest.LocalPods()["ranges"]
+	return c
 }
 
 func TestRender(t *testing.T) {
@@ -45,6 +53,7 @@ func TestRender(t *testing.T) {
 		redirects []service.Redirect
 	}{
 		"nothing":  {dual(), nil},
+		"scoped":   {scoped(), slices.Concat(nettest.BothFamilies()[0].Scoped(), nettest.BothFamilies()[1].Scoped())},
 		"mixed":    {dual(), nettest.Mixed()},
 		"ipv4only": {v4, nettest.Mixed()},
 		"shared": {shared, []service.Redirect{

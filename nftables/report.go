@@ -27,6 +27,13 @@ type Counts struct {
 	// one that is refused or dropped the packets.
 	Portals map[Portal]uint64
 
+	// Outside has the same for what is for those outside alone, which Portals
+	// does not count.
+	Outside map[Portal]uint64
+
+	// Barred are packets to portals from where nobody may come to them.
+	Barred uint64
+
 	// Guarded are packets that talked to a listener past its portal.
 	Guarded uint64
 }

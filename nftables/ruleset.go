@@ -13,9 +13,13 @@ const (
 	portalsMap   = "portals"
 	deniedMap    = "denied"
 	listenersSet = "listeners" // only where the listening address is shared
+	rangedMap    = "ranged"    // portals to which not everyone may come
+	sourcesSet   = "sources"   // who may
+	podsSet      = "pods"      // addresses of pods on this node
 
 	refuseChain         = "refuse"
 	guardChain          = "guard"
+	sourcesChain        = "sources"
 	denyPreroutingChain = "deny_prerouting"
 	denyOutputChain     = "deny_output"
 	preroutingChain     = "prerouting"
@@ -27,10 +31,15 @@ const (
 // loopback is the map beside a map that holds its loopback addresses.
 func loopback(name string) string { return "loopback_" + name }
 
+// outside is the map beside a map that holds what is for those outside alone. It
+// is asked before that.
+func outside(name string) string { return "outside_" + name }
+
 // set is a set, or a map where it has a value.
 type set struct {
 	name, key, value string
 	counted          bool // a counter on every element
+	interval         bool // of ranges
 }
 
 // chain is a chain; a base chain where it has a hook. All policies are accept.
@@ -50,36 +59,41 @@ type table struct {
 }
 
 // words are what the families write differently.
-type words struct{ nft, addrType, daddr, icmp string }
+type words struct{ nft, addrType, daddr, saddr, icmp string }
 
 func wordsOf(f service.Family) words {
 	if f == service.IPv6 {
-		return words{nft: "ip6", addrType: "ipv6_addr", daddr: "ip6 daddr", icmp: "icmpv6"}
+		return words{nft: "ip6", addrType: "ipv6_addr", daddr: "ip6 daddr", saddr: "ip6 saddr", icmp: "icmpv6"}
 	}
-	return words{nft: "ip", addrType: "ipv4_addr", daddr: "ip daddr", icmp: "icmp"}
+	return words{nft: "ip", addrType: "ipv4_addr", daddr: "ip daddr", saddr: "ip saddr", icmp: "icmp"}
 }
 
 // table is the table of one family.
 func (c Config) table(f service.Family) table {
 	w := wordsOf(f)
 	t := table{sets: c.sets(w), chains: chains()}
-	t.rules = append(t.rules, denyRules(w, c.Mark)...)
-	t.rules = append(t.rules, portalRules(w, c.Mark)...)
+	t.rules = append(t.rules, sourceRules(w)...)
+	t.rules = append(t.rules, c.denyRules(w)...)
+	t.rules = append(t.rules, c.portalRules(w)...)
 	t.rules = append(t.rules, passageRules(w, c.Listen[f])...)
 	t.rules = append(t.rules, c.guardRules(w, c.Listen[f])...)
 	return t
 }
 
-// sets are hash tables: a packet costs the same however many portals there are.
+// sets are hash tables, but for those of ranges, which are trees and bitmaps: a
+// packet costs the same however many portals there are.
 func (c Config) sets(w words) []set {
 	portal := w.addrType + " . inet_proto . inet_service"
 	var sets []set
-	for _, name := range []string{portalsMap, loopback(portalsMap)} {
+	for _, name := range []string{portalsMap, loopback(portalsMap), outside(portalsMap)} {
 		sets = append(sets, set{name: name, key: portal, value: w.addrType + " . inet_service", counted: true})
 	}
-	for _, name := range []string{deniedMap, loopback(deniedMap)} {
+	for _, name := range []string{deniedMap, loopback(deniedMap), outside(deniedMap), rangedMap} {
 		sets = append(sets, set{name: name, key: portal, value: "verdict", counted: true})
 	}
+	sets = append(sets,
+		set{name: sourcesSet, key: portal + " . " + w.addrType, interval: true},
+		set{name: podsSet, key: w.addrType, interval: true})
 	if c.SharedListen {
 		sets = append(sets, set{name: listenersSet, key: "inet_proto . inet_service"})
 	}
@@ -90,6 +104,7 @@ func chains() []chain {
 	return []chain{
 		{name: refuseChain},
 		{name: guardChain},
+		{name: sourcesChain},
 		// Before -100 (dstnat), where other tables may translate too: a portal
 		// that is refused is refused under the address that the client used.
 		{name: denyPreroutingChain, kind: "filter", hook: "prerouting", priority: -110},
@@ -112,13 +127,30 @@ func skipOwnDials(chain string, mark uint32) rule {
 	return rule{chain, fmt.Sprintf("meta mark & 0x%08x == 0x%08x return", mark, mark), "own dials go to endpoints, never to portals"}
 }
 
+// sourceRules drop who may not come to a portal, before anything else is decided.
+func sourceRules(w words) []rule {
+	return []rule{
+		{sourcesChain, lookup(w) + " . " + w.saddr + " @" + sourcesSet + " return", "who may come"},
+		{sourcesChain, "counter drop", "and nobody else"},
+	}
+}
+
+// fromOutside matches what does not come from a pod on this node. The node's own
+// traffic never passes where it is asked.
+func (c Config) fromOutside(w words) string {
+	if c.LocalPods.Interface != "" {
+		return fmt.Sprintf("iifname != %q ", c.LocalPods.Interface)
+	}
+	return w.saddr + " != @" + podsSet + " "
+}
+
 // denyRules refuse and drop. They look at new traffic only: a connection that
 // was let in before its portal was denied ends by itself.
 //
 // The node's own UDP is refused too, but the kernel tells the sender twice:
 // the packet that output stops is EPERM on send, the port unreachable that
 // answers it is ECONNREFUSED on the next call.
-func denyRules(w words, mark uint32) []rule {
+func (c Config) denyRules(w words) []rule {
 	deny := func(name string) string { return "ct state new " + lookup(w) + " vmap @" + name }
 	return []rule{
 		{refuseChain, "meta l4proto tcp reject with tcp reset", "a connect fails at once"},
@@ -127,9 +159,12 @@ func denyRules(w words, mark uint32) []rule {
 		// A packet on lo passed output before; an own dial that was skipped
 		// there must not be caught here.
 		{denyPreroutingChain, `iif "lo" return`, "the node's own traffic was judged in output"},
+		{denyPreroutingChain, deny(rangedMap), "who may come to these portals"},
+		{denyPreroutingChain, c.fromOutside(w) + deny(outside(deniedMap)), "refused or dropped portals, from outside"},
 		{denyPreroutingChain, deny(deniedMap), "refused or dropped portals, from neighbours and pods"},
 
-		skipOwnDials(denyOutputChain, mark),
+		skipOwnDials(denyOutputChain, c.Mark),
+		{denyOutputChain, deny(rangedMap), "who may come to these portals"},
 		{denyOutputChain, deny(deniedMap), "refused or dropped portals, from this node"},
 		{denyOutputChain, deny(loopback(deniedMap)), "the same on loopback addresses"},
 	}
@@ -143,12 +178,13 @@ func denyRules(w words, mark uint32) []rule {
 // Prerouting never looks at loopback portals. It sees a frame that a neighbour
 // sent to 127.0.0.1 before the kernel finds it impossible, and a translated
 // one would be possible.
-func portalRules(w words, mark uint32) []rule {
+func (c Config) portalRules(w words) []rule {
 	dnat := func(name string) string { return "dnat " + w.nft + " to " + lookup(w) + " map @" + name }
 	return []rule{
+		{preroutingChain, c.fromOutside(w) + dnat(outside(portalsMap)), "portals to listeners, from outside"},
 		{preroutingChain, dnat(portalsMap), "portals to listeners, from neighbours and pods"},
 
-		skipOwnDials(outputChain, mark),
+		skipOwnDials(outputChain, c.Mark),
 		{outputChain, dnat(portalsMap), "portals to listeners, from this node"},
 		{outputChain, dnat(loopback(portalsMap)), "loopback portals are for this node alone"},
 	}

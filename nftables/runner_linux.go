@@ -55,9 +55,9 @@ func newRunner(c Config, nft knftables.Interface, tables func(context.Context) (
 // service.LeftOutError: redirects that cannot be expressed are left out and the
 // others are applied, since one odd Service must not hold up the rest.
 func (r *Runner) Sync(ctx context.Context, redirects []service.Redirect) error {
-	want, leftOut := r.config.elements(redirects)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	want, leftOut := r.config.elements(redirects)
 	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
 
@@ -79,6 +79,18 @@ func (r *Runner) Sync(ctx context.Context, redirects []service.Redirect) error {
 		return &service.LeftOutError{Err: leftOut}
 	}
 	return nil
+}
+
+// SetLocalPods says how the traffic of pods on this node is told from others',
+// instead of what the configuration or the call before said. It holds from the
+// next Sync on.
+func (r *Runner) SetLocalPods(l service.LocalPods) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.config.LocalPods.Interface != l.Interface { // it stands in rules, which only change as a whole
+		r.forget()
+	}
+	r.config.LocalPods = l
 }
 
 // Forget says that the kernel's state is no longer known, say because somebody

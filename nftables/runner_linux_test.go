@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -224,8 +226,8 @@ func TestCounts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p4, p6 := nettest.BothFamilies()[0], nettest.BothFamilies()[1]
-	w.listen(t, p4.Listen+":10000", p6.Listen+":10000")
-	w.sync(t, append(p4.Redirects(), p6.Redirects()...))
+	w.listen(t, p4.Listen+":10000", p6.Listen+":10000", p6.Listen+":10001")
+	w.sync(t, slices.Concat(p4.Redirects(), p6.Redirects(), p4.Scoped(), p6.Scoped()))
 	ask := func(n int, from, portal, want string) {
 		for range n {
 			p := nettest.Sent(from, portal)
@@ -239,15 +241,17 @@ func TestCounts(t *testing.T) {
 	ask(1, "client", "UDP 10.96.0.12:80", nettest.Dropped)
 	ask(1, "client", "TCP 169.254.77.1:10000", nettest.Refused)
 	ask(1, "pod", "UDP [fd77::1]:10000", nettest.Refused)
+	ask(3, "client", "UDP [fd96::20]:80", "listener [fd77::1]:10001")
+	ask(2, "node", "UDP [fd96::20]:80", "listener [fd77::1]:10000")
+	ask(1, "client", "UDP 10.96.0.21:80", nettest.Dropped)
+	ask(1, "client", "UDP 10.96.0.29:80", nettest.Dropped)
+	ask(1, "node", "UDP [fd96::29]:80", nettest.Dropped)
 	w.Node.Do(t, func() {
 		got, err := w.runner.Counts(t.Context())
 		require.NoError(t, err)
-		assert.Len(t, got.Portals, 32)
-		for portal, n := range got.Portals {
-			if n == 0 {
-				delete(got.Portals, portal)
-			}
-		}
+		none := func(_ Portal, n uint64) bool { return n == 0 }
+		maps.DeleteFunc(got.Portals, none)
+		maps.DeleteFunc(got.Outside, none)
 		at := netip.MustParseAddrPort
 		assert.Equal(t, Counts{
 			Portals: map[Portal]uint64{
@@ -256,7 +260,10 @@ func TestCounts(t *testing.T) {
 				{at("[::1]:30080"), service.TCP}:   1,
 				{at("10.96.0.11:80"), service.UDP}: 2,
 				{at("10.96.0.12:80"), service.UDP}: 1,
+				{at("[fd96::20]:80"), service.UDP}: 2,
 			},
+			Outside: map[Portal]uint64{{at("[fd96::20]:80"), service.UDP}: 3, {at("10.96.0.21:80"), service.UDP}: 1},
+			Barred:  2,
 			Guarded: 2,
 		}, got)
 	})

@@ -161,6 +161,9 @@ func (s set) typ() string {
 	if s.counted {
 		t += " ; counter"
 	}
+	if s.interval {
+		t += " ; flags interval"
+	}
 	return t
 }
 

@@ -36,8 +36,10 @@ type tracedChain struct {
 type walk struct {
 	nettest.Packet
 	dst  netip.AddrPort // now
+	src  netip.Addr
 	dnat bool
 	iif  string
+	name string // of the interface
 }
 
 // newTracer reads the rules of the bed's node.
@@ -90,11 +92,39 @@ func (tr *tracer) add(kind string, o map[string]any) {
 
 // concat is a concatenation as text: "10.96.0.10 . tcp . 80".
 func concat(v any) string {
+	list := []any{v}
+	if m, ok := v.(map[string]any); ok && m["concat"] != nil {
+		list = m["concat"].([]any)
+	}
 	var parts []string
-	for _, p := range v.(map[string]any)["concat"].([]any) {
+	for _, p := range list {
+		if m, ok := p.(map[string]any); ok { // a range
+			prefix := m["prefix"].(map[string]any)
+			p = fmt.Sprint(prefix["addr"], "/", prefix["len"])
+		}
 		parts = append(parts, fmt.Sprint(p))
 	}
 	return strings.Join(parts, " . ")
+}
+
+// has says whether a set has a packet's key, whose last part may be in a range.
+func has(set map[string]any, key string) bool {
+	if _, in := set[key]; in {
+		return true
+	}
+	split := func(s string) (before, last string) {
+		i := strings.LastIndex(" . "+s, " . ")
+		return s[:max(0, i-3)], s[i:]
+	}
+	before, last := split(key)
+	addr, err := netip.ParseAddr(last)
+	for k := range set {
+		start, end := split(k)
+		if p, bad := netip.ParsePrefix(end); err == nil && bad == nil && start == before && p.Contains(addr) {
+			return true
+		}
+	}
+	return false
 }
 
 func (tr *tracer) chain(table, name string) *tracedChain {
@@ -106,7 +136,8 @@ func (tr *tracer) chain(table, name string) *tracedChain {
 // trace says what becomes of a packet: which hooks it passes is the kernel's
 // doing and told here, everything else is in the rules.
 func (tr *tracer) trace(p nettest.Packet) string {
-	w := &walk{Packet: p, dst: p.Dst, iif: "eth"}
+	w := &walk{Packet: p, dst: p.Dst, iif: "eth", name: map[string]string{"pod": nettest.NodeToPod, "client": nettest.NodeToClient}[p.From]}
+	w.src = nettest.SourceOf(p.From, service.FamilyOf(p.Dst.Addr()))
 	hooks := []string{"prerouting", "input"}
 	if p.From == "node" {
 		hooks, w.iif = []string{"output", "prerouting", "input"}, "lo"
@@ -186,6 +217,12 @@ func (tr *tracer) expression(w *walk, table, kind string, v any) (verdict string
 		return kind, true
 	case "goto":
 		return tr.walk(w, tr.chain(table, arg["target"].(string))), true
+	case "jump":
+		verdict := tr.walk(w, tr.chain(table, arg["target"].(string)))
+		if verdict == "return" {
+			verdict = "" // and on with the next rule
+		}
+		return verdict, true
 	case "vmap":
 		if found, ok := tr.lookup(w, table, arg); ok {
 			for kind, v := range found.(map[string]any) {
@@ -217,7 +254,11 @@ func (tr *tracer) lookup(w *walk, table string, arg map[string]any) (any, bool) 
 // key is a concatenation of what a packet has.
 func (tr *tracer) key(w *walk, key any) string {
 	var parts []string
-	for _, p := range key.(map[string]any)["concat"].([]any) {
+	list := []any{key}
+	if concat, ok := key.(map[string]any)["concat"].([]any); ok {
+		list = concat
+	}
+	for _, p := range list {
 		parts = append(parts, fmt.Sprint(tr.value(w, p)))
 	}
 	return strings.Join(parts, " . ")
@@ -226,13 +267,15 @@ func (tr *tracer) key(w *walk, key any) string {
 func (tr *tracer) matches(w *walk, table string, arg map[string]any) bool {
 	left, right := arg["left"].(map[string]any), arg["right"]
 	if set, ok := right.(string); ok && strings.HasPrefix(set, "@") {
-		_, in := tr.maps[table+" "+set[1:]][tr.key(w, left)]
-		return in
+		return has(tr.maps[table+" "+set[1:]], tr.key(w, left)) != (arg["op"] == "!=")
 	}
 	if and, ok := left["&"].([]any); ok {
 		return float64(uint32(tr.value(w, and[0]).(float64))&uint32(and[1].(float64))) == right
 	}
 	value := tr.value(w, left)
+	if name, ok := right.(string); ok && strings.HasSuffix(name, "*") {
+		return strings.HasPrefix(fmt.Sprint(value), strings.TrimSuffix(name, "*")) != (arg["op"] == "!=")
+	}
 	if arg["op"] == "!=" {
 		return value != right
 	}
@@ -260,6 +303,10 @@ func (tr *tracer) value(w *walk, of any) any {
 			return float64(w.Mark)
 		case "meta iif":
 			return w.iif
+		case "meta iifname":
+			return w.name
+		case "ip saddr", "ip6 saddr":
+			return w.src.String()
 		case "meta l4proto":
 			return w.Proto.Lower()
 		case "ip daddr", "ip6 daddr":

@@ -54,7 +54,7 @@ func (e *element) object(family knftables.Family, table string) *knftables.Eleme
 	if comment := e.comment(); comment != "" {
 		o.Comment = &comment
 	}
-	if e.guarded {
+	if e.kind.isSet() {
 		o.Set = e.set
 	} else {
 		o.Map = e.set

@@ -23,6 +23,9 @@ func (*Runner) Check(context.Context) error { return ErrUnsupported }
 // Watch returns ErrUnsupported.
 func (*Runner) Watch(context.Context, func(error)) error { return ErrUnsupported }
 
+// SetLocalPods does nothing.
+func (*Runner) SetLocalPods(service.LocalPods) {}
+
 // Forget does nothing.
 func (*Runner) Forget() {}
 

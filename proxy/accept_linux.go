@@ -105,7 +105,7 @@ func (l *tcpListener) close() {
 
 // endpointsChanged has nothing to do: connections to an endpoint that is gone
 // end by themselves.
-func (l *tcpListener) endpointsChanged(func(netip.AddrPort) bool) {}
+func (l *tcpListener) endpointsChanged(func(client netip.Addr, endpoint netip.AddrPort) bool) {}
 
 // countFlows: TCP has connections, which are counted where they are kept.
 func (l *tcpListener) countFlows(map[netip.AddrPort]int) {}
@@ -182,6 +182,9 @@ func (a *acceptor) accept(waits bool) bool {
 func (a *acceptor) refuses(client netip.AddrPort) string {
 	if a.engine.shared.isOwn(client) {
 		return refusedOwnDial
+	}
+	if bars(a.group, client.Addr()) {
+		return refusedSource
 	}
 	return a.engine.shared.limits.admit(client.Addr(), a.open)
 }

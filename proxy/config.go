@@ -21,6 +21,9 @@ type Rules interface {
 	// all redirects are in force that it does not name, and no others. Calls
 	// come one at a time.
 	Sync(ctx context.Context, redirects []service.Redirect) error
+	// SetLocalPods says how the traffic of pods on this node is told from what
+	// comes from outside, from the next Sync on.
+	SetLocalPods(service.LocalPods)
 }
 
 // maxKeepAlive is what the kernel takes (MAX_TCP_KEEPIDLE, include/net/tcp.h).

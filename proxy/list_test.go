@@ -137,5 +137,5 @@ userspace_proxy_descriptors_used{use="listeners"} 2
 	require.NoError(t, conn.Close())
 	reasons, err := testutil.GatherAndCount(registry, "userspace_proxy_tcp_connections_refused_total")
 	require.NoError(t, err)
-	assert.Equal(t, 6, reasons, "every reason is there from the start")
+	assert.Equal(t, 7, reasons, "every reason is there from the start")
 }

@@ -22,8 +22,9 @@ type listener interface {
 	// isBroken says whether it serves and its socket does not listen any more:
 	// whoever may close other programs' sockets (ss -K) has done so.
 	isBroken() bool
-	// endpointsChanged ends what must not outlive its endpoint.
-	endpointsChanged(keep func(netip.AddrPort) bool)
+	// endpointsChanged ends what must not outlive its endpoint, or a change of who
+	// may have which.
+	endpointsChanged(keep func(client netip.Addr, endpoint netip.AddrPort) bool)
 	// countFlows adds the UDP flows to each endpoint; at any time, by anyone.
 	countFlows(to map[netip.AddrPort]int)
 	// flows lists UDP flows, most of them at most; at any time, by anyone.

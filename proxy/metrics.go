@@ -54,11 +54,11 @@ func (m *Metrics) addTCP(set metric.Set) {
 	refused := set.Counters(metric.Def{
 		Name:   "userspace_proxy_tcp_connections_refused_total",
 		Help:   "Connections of clients that were reset without reaching an endpoint, by reason. Those to a port without endpoints are refused by the kernel and not counted.",
-		Labels: []metric.Label{{Name: "reason", Values: "`dial_failed`: no endpoint answered; `no_endpoint`: the last one had just gone; `max_connections`, `max_connections_per_client`, `max_connections_of_service`: the limit of that name; `own_dial`: a connection of the proxy itself came back to it"}},
+		Labels: []metric.Label{{Name: "reason", Values: "`dial_failed`: no endpoint answered; `no_endpoint`: the last one had just gone; `max_connections`, `max_connections_per_client`, `max_connections_of_service`: the limit of that name; `source_range`: it may not come from there, where there are no rules to drop it; `own_dial`: a connection of the proxy itself came back to it"}},
 		Worry:  "It rises: clients see errors. `dial_failed`: look at the endpoints and at `userspace_proxy_tcp_dial_failures_total`. A limit: raise it, or find the client that opens so many.",
 	})
 	m.refused = make(map[string]prometheus.Counter)
-	for _, why := range []string{refusedNoEndpoint, refusedDialFailed, refusedLimit, refusedClientLimit, refusedServiceLimit, refusedOwnDial} {
+	for _, why := range []string{refusedNoEndpoint, refusedDialFailed, refusedLimit, refusedClientLimit, refusedServiceLimit, refusedOwnDial, refusedSource} {
 		m.refused[why] = refused.WithLabelValues(why)
 	}
 	m.lasted = set.Histogram(metric.Def{

@@ -12,6 +12,9 @@ import (
 type Prospect struct {
 	Port     service.Port // as it is served
 	Portal   PortalStatus
+	Inside   bool // the client is this node or, as far as addresses tell, a pod on it
+	Local    bool // the client must have an endpoint on this node
+	Barred   bool // the client may not come from there
 	Forecast loadbalancer.Forecast
 	Timings  Timings
 	Full     string // why a TCP connection would be reset whatever the endpoints; empty where it would not
@@ -25,7 +28,7 @@ type Timings struct {
 }
 
 // Prospect may be asked for at any time. It is false where no portal has that
-// address. An invalid client is one who has not been here.
+// address. An invalid client is one who has not been here, from outside.
 func (p *Proxier) Prospect(protocol service.Protocol, at netip.AddrPort, client netip.Addr) (Prospect, bool) {
 	s, portal, ok := p.portal(protocol, at)
 	if !ok {
@@ -33,9 +36,8 @@ func (p *Proxier) Prospect(protocol service.Protocol, at netip.AddrPort, client 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found := Prospect{
-		Port: s.spec, Portal: s.portalStatus(portal), Forecast: s.group.Forecast(client), Timings: p.config.timings(),
-	}
+	found := NewProspect(s.spec, s.portalStatus(portal), client, client.IsValid() && p.shared.isInside(client), s.group)
+	found.Timings = p.config.timings()
 	for _, l := range s.listeners {
 		switch l := l.(type) {
 		case *tcpListener:
@@ -47,6 +49,21 @@ func (p *Proxier) Prospect(protocol service.Protocol, at netip.AddrPort, client 
 		}
 	}
 	return found, true
+}
+
+// NewProspect is what a client would meet at a portal, but for timings and limits.
+func NewProspect(port service.Port, portal PortalStatus, client netip.Addr, inside bool, group *loadbalancer.Group) Prospect {
+	p := Prospect{
+		Port: port, Portal: portal, Inside: inside, Local: port.KeepsLocal(portal.Kind, inside),
+		Barred: client.IsValid() && !port.SourcesOf(portal.Kind).Admits(client), Forecast: group.Forecast(client),
+	}
+	if p.Local {
+		p.Forecast = group.Local().Forecast(client)
+	}
+	if out := portal.Outside; p.Local && out != nil && portal.State != StateUnserved {
+		p.Portal.Listener, p.Portal.State = out.Listener, out.State
+	}
+	return p
 }
 
 // portal finds who serves an address.

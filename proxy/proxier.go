@@ -88,6 +88,8 @@ func New(c Config) (*Proxier, error) {
 		claims:  newClaims(),
 	}
 	common.wake = p.wake
+	common.pods.Store(&service.LocalPods{})
+	p.tracked.isHere = common.own.isHere
 	p.running, p.stopped = context.WithCancel(context.Background())
 	c.Metrics.perPort.Store(p)
 	return p, nil
@@ -104,6 +106,10 @@ func (p *Proxier) Update(ports []service.Port, complete bool) {
 	p.mu.Unlock()
 	p.wake()
 }
+
+// SetLocalPods says how the traffic of pods on this node is told from what comes
+// from outside, from the next Update on. Until the first call there is none such.
+func (p *Proxier) SetLocalPods(l service.LocalPods) { p.shared.pods.Store(&l) }
 
 // Restore has Rules synced soon, since somebody has changed what they made or,
 // where isKnown is false, may have. It returns at once.
@@ -286,7 +292,7 @@ func (p *Proxier) vacate(desired map[service.Key]service.Port) {
 	}
 	for key, s := range p.ports {
 		s.closeWhere(p, func(at place) bool {
-			next, ok := owner[claim{key.Protocol, netip.AddrPort(at)}]
+			next, ok := owner[claim{key.Protocol, at.portal}]
 			return ok && next != key
 		})
 	}
@@ -316,6 +322,8 @@ func (p *Proxier) redirect(ctx context.Context, desired map[service.Key]service.
 	}
 	p.tracked.begin()
 	damage := p.damage() // what comes while Sync runs may undo what it has done
+	pods := *p.shared.pods.Load()
+	p.config.Rules.SetLocalPods(pods)
 	err := p.config.Rules.Sync(ctx, redirects)
 	if err != nil {
 		err = fmt.Errorf("apply %d redirects: %w", len(redirects), err)
@@ -324,7 +332,7 @@ func (p *Proxier) redirect(ctx context.Context, desired map[service.Key]service.
 		return nil, err
 	}
 	p.restored(damage)
-	clean, trackErr := p.tracked.follow(redirects, p.served(desired), p.numbers.hasResting)
+	clean, trackErr := p.tracked.follow(redirects, pods, p.served(desired), p.numbers.hasResting)
 	for _, place := range clean {
 		p.numbers.wake(place)
 	}
@@ -338,8 +346,10 @@ func (p *Proxier) redirect(ctx context.Context, desired map[service.Key]service.
 func (p *Proxier) served(ports map[service.Key]service.Port) map[netip.AddrPort]bool {
 	all := make(map[netip.AddrPort]bool)
 	for key := range ports {
-		if l := p.ports[key].listeners[place{}]; l != nil && key.Protocol == service.UDP {
-			all[l.addr()] = true
+		for _, l := range p.ports[key].listeners {
+			if key.Protocol == service.UDP {
+				all[l.addr()] = true
+			}
 		}
 	}
 	return all

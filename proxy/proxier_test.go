@@ -29,6 +29,8 @@ type recorder struct {
 	syncs  int
 }
 
+func (r *recorder) SetLocalPods(service.LocalPods) {}
+
 func (r *recorder) Sync(_ context.Context, redirects []service.Redirect) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

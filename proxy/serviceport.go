@@ -21,16 +21,24 @@ type servicePort struct {
 	mu        sync.Mutex // guards the rest against Status; the Proxier alone writes
 	spec      service.Port
 	listeners map[place]listener
+	gates     map[place]*gate                    // of those on portals
 	unopened  map[place]service.Problem          // where no listener could be opened
 	unserved  map[netip.AddrPort]service.Problem // portals whose port is another program's
 }
 
 // place is where a listener stands: on a portal, or anywhere on the listening
-// address (the zero place), from where rules lead every portal to it.
-type place netip.AddrPort
+// address, from where rules lead portals to it. There it is for those who may have
+// any endpoint (the zero place) or those who must have a local one.
+type place struct {
+	portal netip.AddrPort
+	local  bool
+}
+
+// isPortal says whether the listener stands on a portal.
+func (p place) isPortal() bool { return p.portal.IsValid() }
 
 func newServicePort(key service.Key, group *loadbalancer.Group) *servicePort {
-	return &servicePort{key: key, group: group, listeners: make(map[place]listener)}
+	return &servicePort{key: key, group: group, listeners: make(map[place]listener), gates: make(map[place]*gate)}
 }
 
 // update makes balancer and listeners as spec wants them. What cannot be
@@ -40,7 +48,7 @@ func (s *servicePort) update(p *Proxier, spec service.Port) ([]service.Problem, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.spec = spec
-	s.group.Update(spec.Endpoints, spec.Affinity)
+	s.group.UpdateSets(spec.Endpoints, spec.Local, spec.Affinity)
 	p.shared.limits.service(s.key).most.Store(int64(spec.MaxConnections))
 
 	var problems []service.Problem
@@ -51,11 +59,15 @@ func (s *servicePort) update(p *Proxier, spec service.Port) ([]service.Problem, 
 			s.closeAt(p, at)
 		}
 	}
-	for at, portal := range s.places(p) {
+	for _, site := range s.places(p) {
+		at, portal := site.place, site.Portal
+		if g := s.gates[at]; g != nil {
+			g.portal.Store(&gatePortal{portal.Kind, spec})
+		}
 		if s.listeners[at] != nil {
 			continue
 		}
-		l, err := s.open(p, at)
+		l, err := s.open(p, site)
 		if err != nil {
 			problem := socketProblem(spec, portal, err)
 			if s.unopened == nil {
@@ -77,13 +89,28 @@ func (s *servicePort) update(p *Proxier, spec service.Port) ([]service.Problem, 
 
 // switchListeners makes the listeners serve or refuse, as there are endpoints.
 func (s *servicePort) switchListeners() error {
-	known := make(map[netip.AddrPort]bool, len(s.spec.Endpoints))
-	for _, e := range s.spec.Endpoints {
-		known[e.Addr] = true
-	}
+	all, local := addressesOf(s.spec.Endpoints), addressesOf(s.spec.Local)
 	var errs []error
-	for _, l := range s.listeners {
-		l.endpointsChanged(func(a netip.AddrPort) bool { return known[a] })
+	for at, l := range s.listeners {
+		known := all
+		if at.local {
+			known = local
+		}
+		gate := s.gates[at]
+		l.endpointsChanged(func(client netip.Addr, endpoint netip.AddrPort) bool {
+			switch {
+			case gate == nil:
+				return known[endpoint]
+			case gate.bars(client):
+				return false
+			case gate.keepsLocal(client):
+				return local[endpoint]
+			}
+			return all[endpoint]
+		})
+		if gate != nil && !gate.portal.Load().kind.IsExternal() && s.spec.InternalLocal {
+			known = local
+		}
 		change := l.hold
 		if len(known) > 0 {
 			change = l.serve
@@ -95,39 +122,73 @@ func (s *servicePort) switchListeners() error {
 	return errors.Join(errs...)
 }
 
-// places is where listeners have to stand, with a portal that each is for.
-func (s *servicePort) places(p *Proxier) map[place]service.Portal {
-	places := make(map[place]service.Portal)
-	for _, portal := range s.spec.Portals {
-		if p.config.Rules == nil {
-			places[place(portal.Addr)] = portal
-		} else if _, ok := p.config.Listen[s.key.Family]; ok {
-			places[place{}] = portal
-		}
+func addressesOf(endpoints []service.Endpoint) map[netip.AddrPort]bool {
+	all := make(map[netip.AddrPort]bool, len(endpoints))
+	for _, e := range endpoints {
+		all[e.Addr] = true
 	}
-	return places
+	return all
 }
 
-func (s *servicePort) open(p *Proxier, at place) (l listener, err error) {
-	if at != (place{}) {
-		return p.listen(s.key, netip.AddrPort(at), s.group)
+// site is a place where a listener has to stand, with a portal that it is for.
+type site struct {
+	place
+	service.Portal
+}
+
+// places is where listeners have to stand, in order.
+func (s *servicePort) places(p *Proxier) []site {
+	var sites []site
+	if p.config.Rules == nil {
+		for _, portal := range s.spec.Portals {
+			sites = append(sites, site{place{portal: portal.Addr}, portal})
+		}
+		return sites
+	}
+	if _, ok := p.config.Listen[s.key.Family]; !ok || len(s.spec.Portals) == 0 {
+		return nil
+	}
+	if s.spec.UsesAll() {
+		sites = append(sites, site{place{}, s.spec.Portals[len(s.spec.Portals)-1]})
+	}
+	if s.spec.UsesLocal() {
+		sites = append(sites, site{place{local: true}, s.spec.Portals[len(s.spec.Portals)-1]})
+	}
+	return sites
+}
+
+func (s *servicePort) open(p *Proxier, at site) (l listener, err error) {
+	if at.isPortal() {
+		g := &gate{Group: s.group, isInside: p.shared.isInside}
+		g.portal.Store(&gatePortal{at.Kind, s.spec})
+		if l, err = p.listen(s.key, at.portal, g); err == nil {
+			s.gates[at.place] = g
+		}
+		return l, err
+	}
+	var group balancer = s.group
+	if at.local {
+		group = s.group.Local()
 	}
 	err = p.numbers.open(socketPlace{s.key.Family, s.key.Protocol}, p.config.Listen[s.key.Family],
 		func(addr netip.AddrPort) error {
-			l, err = p.listen(s.key, addr, s.group)
+			l, err = p.listen(s.key, addr, group)
 			return err
 		})
 	return l, err
 }
 
-// redirects leads each portal that is to be had to the listener.
+// redirects leads each portal that is to be had to its listeners.
 func (s *servicePort) redirects(p *Proxier) []service.Redirect {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unserved = make(map[netip.AddrPort]service.Problem)
-	l := s.listeners[place{}]
-	if l == nil {
-		return nil
+	var all, local netip.AddrPort
+	if l := s.listeners[place{}]; l != nil {
+		all = l.addr()
+	}
+	if l := s.listeners[place{local: true}]; l != nil {
+		local = l.addr()
 	}
 	var redirects []service.Redirect
 	for _, portal := range s.spec.Portals {
@@ -135,18 +196,18 @@ func (s *servicePort) redirects(p *Proxier) []service.Redirect {
 			s.unserved[portal.Addr] = problem
 			continue
 		}
-		redirects = append(redirects, service.Redirect{
-			Portal: portal.Addr, Protocol: s.key.Protocol,
-			Action: service.ToListener, Listener: l.addr(), Service: s.key.PortName,
-		})
+		redirects = append(redirects, s.spec.Redirects(portal, all, local)...)
 	}
 	return redirects
 }
 
 // closeStale closes listeners whose portal is gone.
 func (s *servicePort) closeStale(p *Proxier) {
-	wanted := s.places(p)
-	s.closeWhere(p, func(at place) bool { _, ok := wanted[at]; return !ok })
+	wanted := make(map[place]bool)
+	for _, site := range s.places(p) {
+		wanted[site.place] = true
+	}
+	s.closeWhere(p, func(at place) bool { return !wanted[at] })
 }
 
 // closeAll closes every listener.
@@ -172,11 +233,12 @@ func (s *servicePort) closeWhere(p *Proxier, which func(place) bool) {
 func (s *servicePort) closeAt(p *Proxier, at place) {
 	l := s.listeners[at]
 	delete(s.listeners, at)
-	if at == (place{}) && s.key.Protocol == service.TCP {
+	delete(s.gates, at)
+	if !at.isPortal() && s.key.Protocol == service.TCP {
 		p.retire(l)
 		return
 	}
-	if at == (place{}) && p.config.Conntrack != nil {
+	if !at.isPortal() && p.config.Conntrack != nil {
 		p.numbers.rest(socketPlace{s.key.Family, service.UDP}, l.addr().Port())
 	}
 	l.close()

@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -19,6 +20,7 @@ type shared struct {
 	budget   *budget
 	limits   *limits
 	own      *ownDials
+	pods     atomic.Pointer[service.LocalPods]
 	wake     func() // has the Proxier reconcile soon; it returns at once
 	accounts *accounts
 	tracer   *tracer // nil: nothing is traced
@@ -28,6 +30,11 @@ type shared struct {
 
 	udp     *udpFlows
 	udpIdle time.Duration // of flows; Run alone changes it
+}
+
+// isInside says whether a client is this host or, as far as addresses tell, a pod on it.
+func (s *shared) isInside(client netip.Addr) bool {
+	return s.own.isHere(client) || s.pods.Load().Contains(client)
 }
 
 // tcpTimeouts are what they are called in Config.
@@ -62,6 +69,7 @@ const (
 	refusedClientLimit  = "max_connections_per_client"
 	refusedServiceLimit = "max_connections_of_service"
 	refusedOwnDial      = "own_dial"
+	refusedSource       = "source_range"
 )
 
 // maxAttempts bounds how many endpoints one client's connection may try: a

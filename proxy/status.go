@@ -31,7 +31,10 @@ type PortStatus struct {
 	Source    string           `json:"source"`
 	Affinity  string           `json:"affinity,omitempty"` // idle time of ClientIP affinity
 	Clients   int              `json:"affinityClients,omitempty"`
-	Most      int              `json:"maxConnections,omitempty"` // of the whole Service
+	Most      int              `json:"maxConnections,omitempty"`        // of the whole Service
+	Internal  string           `json:"internalTrafficPolicy,omitempty"` // Local, where it is
+	External  string           `json:"externalTrafficPolicy,omitempty"`
+	Sources   *[]netip.Prefix  `json:"sourceRanges,omitempty"` // who may come to load balancer addresses, where not everyone may
 	Portals   []PortalStatus   `json:"portals"`
 	Endpoints []EndpointStatus `json:"endpoints"`
 }
@@ -40,6 +43,7 @@ type PortStatus struct {
 const (
 	StateServing  = "serving"
 	StateRefusing = "refusing" // there is no endpoint
+	StateDropping = "dropping" // there is none on this node, for those who must have one
 	StateUnserved = "unserved" // it could not be opened: there is a problem that says why
 )
 
@@ -49,9 +53,18 @@ type PortalStatus struct {
 	Addr     netip.AddrPort     `json:"addr"`
 	Listener string             `json:"listener,omitempty"` // empty: not served, see problems
 	State    string             `json:"state"`              // StateServing, StateRefusing, StateUnserved
+	Outside  *OutsideStatus     `json:"outside,omitempty"`  // for what comes from outside, where that is another way
 	Why      string             `json:"why,omitempty"`      // it is unserved
 	Advice   string             `json:"advice,omitempty"`   // what to do about that
 	Hits     uint64             `json:"hits,omitempty"`     // connections and flows that the rules led here, since they were made
+}
+
+// OutsideStatus is where what comes to a portal from outside is led, where
+// externalTrafficPolicy is Local.
+type OutsideStatus struct {
+	Listener string `json:"listener,omitempty"` // empty: nowhere
+	State    string `json:"state"`              // StateServing, StateDropping
+	Hits     uint64 `json:"hits,omitempty"`     // as those of the portal, which do not count these
 }
 
 // EndpointStatus is one endpoint and whether it is picked.
@@ -60,7 +73,8 @@ type EndpointStatus struct {
 	Node        string         `json:"node,omitempty"`
 	Pod         string         `json:"pod,omitempty"`
 	Picked      bool           `json:"picked"`
-	Why         string         `json:"why"` // why it is or is not picked
+	Local       bool           `json:"local,omitempty"` // for clients who must have one on this node, where there are such
+	Why         string         `json:"why"`             // why it is or is not picked
 	Connections int            `json:"connections"`
 	Flows       int            `json:"flows"`
 }
@@ -134,6 +148,19 @@ func (s *servicePort) status(connections map[netip.AddrPort]int) PortStatus {
 		Name: s.key.PortName.String(), Family: s.key.Family, Source: s.spec.Source, Most: s.spec.MaxConnections,
 		Portals: []PortalStatus{}, Endpoints: []EndpointStatus{},
 	}
+	if s.spec.InternalLocal {
+		st.Internal = "Local"
+	}
+	if s.spec.ExternalLocal {
+		st.External = "Local"
+	}
+	if s.spec.Sources.Limited {
+		ranges := slices.Clone(s.spec.Sources.Allowed)
+		if ranges == nil {
+			ranges = []netip.Prefix{}
+		}
+		st.Sources = &ranges
+	}
 	if s.spec.Affinity > 0 {
 		st.Affinity = s.spec.Affinity.String()
 		st.Clients = s.group.AffinityEntries()
@@ -146,8 +173,10 @@ func (s *servicePort) status(connections map[netip.AddrPort]int) PortStatus {
 		l.countFlows(flows)
 	}
 	now := time.Now()
+	local := addressesOf(s.spec.Local)
 	for _, e := range s.group.Status() {
 		es := endpointStatus(e, now)
+		es.Local = local[e.Addr]
 		es.Connections, es.Flows = connections[e.Addr], flows[e.Addr]
 		st.Endpoints = append(st.Endpoints, es)
 	}
@@ -163,6 +192,9 @@ func (s *servicePort) status(connections map[netip.AddrPort]int) PortStatus {
 // endpointStatus is an endpoint of the balancer's.
 func endpointStatus(e loadbalancer.EndpointStatus, now time.Time) EndpointStatus {
 	es := EndpointStatus{Addr: e.Addr, Node: e.Node, Pod: e.Pod, Picked: true, Why: "ready"}
+	if e.OnlyLocal {
+		es.Why = "on this node: for clients who must have such a one"
+	}
 	if rest := e.RestingUntil.Sub(now); rest > 0 {
 		es.Picked = false
 		es.Why = fmt.Sprintf("rests for %v after %d failed dials", max(rest.Round(time.Second), time.Second), e.Failures)
@@ -178,15 +210,14 @@ func endpointStatus(e loadbalancer.EndpointStatus, now time.Time) EndpointStatus
 
 func (s *servicePort) portalStatus(portal service.Portal) PortalStatus {
 	st := PortalStatus{Kind: portal.Kind, Addr: portal.Addr, State: StateUnserved}
-	at := place(portal.Addr)
-	l := s.listeners[at]
-	if l == nil {
-		at = place{}
-		l = s.listeners[at]
-	}
-	if problem, ok := s.obstacle(portal.Addr); ok {
+	if problem, ok := s.obstacle(portal); ok {
 		st.Why, st.Advice = problem.Detail, problem.Advice
 		return st
+	}
+	l := s.listeners[place{portal: portal.Addr}]
+	local := l
+	if l == nil {
+		l, local = s.listeners[s.usual(portal.Kind)], s.listeners[place{local: true}]
 	}
 	if l == nil {
 		st.Why = "it is not opened yet"
@@ -196,15 +227,27 @@ func (s *servicePort) portalStatus(portal service.Portal) PortalStatus {
 	if l.isServing() {
 		st.State = StateServing
 	}
+	if s.spec.PartsOutside(portal.Kind) {
+		st.Outside = &OutsideStatus{State: StateDropping}
+		if local != nil && len(s.spec.Local) > 0 {
+			st.Outside = &OutsideStatus{Listener: local.addr().String(), State: StateServing}
+		}
+	}
 	return st
 }
 
+// usual is where the listener stands to which rules lead a portal's traffic, but
+// for what comes from outside alone.
+func (s *servicePort) usual(k service.PortalKind) place {
+	return place{local: s.spec.KeepsLocal(k, true)}
+}
+
 // obstacle is what keeps a portal from being served, if something does.
-func (s *servicePort) obstacle(portal netip.AddrPort) (service.Problem, bool) {
-	if problem, ok := s.unserved[portal]; ok {
+func (s *servicePort) obstacle(portal service.Portal) (service.Problem, bool) {
+	if problem, ok := s.unserved[portal.Addr]; ok {
 		return problem, true
 	}
-	for _, at := range []place{place(portal), {}} {
+	for _, at := range []place{{portal: portal.Addr}, s.usual(portal.Kind)} {
 		if problem, ok := s.unopened[at]; ok {
 			return problem, true
 		}

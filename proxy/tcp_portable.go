@@ -85,7 +85,7 @@ func (l *tcpListener) close() {
 
 // endpointsChanged has nothing to do: connections to an endpoint that is gone
 // end by themselves.
-func (l *tcpListener) endpointsChanged(func(netip.AddrPort) bool) {}
+func (l *tcpListener) endpointsChanged(func(client netip.Addr, endpoint netip.AddrPort) bool) {}
 
 // countFlows: TCP has connections, which are counted where they are kept.
 func (l *tcpListener) countFlows(map[netip.AddrPort]int) {}
@@ -103,7 +103,11 @@ func (l *tcpListener) acceptLoop(ctx context.Context) {
 		case err == nil:
 			pause = first
 			client := clientOf(conn) // whether it is a dial of the proxy's own is for handle to find out
-			if why := l.shared.limits.admit(client.Addr(), l.open); why != "" {
+			why := refusedSource
+			if !bars(l.group, client.Addr()) {
+				why = l.shared.limits.admit(client.Addr(), l.open)
+			}
+			if why != "" {
 				(&peer{conn: conn}).reset()
 				l.turnAway(why, client)
 				continue

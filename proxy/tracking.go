@@ -15,10 +15,10 @@ import (
 // conntrack.Table.
 type Conntrack interface {
 	// DeleteUDP deletes the UDP entries of a family that stale says so of,
-	// given the destination that the sender means and the one that its
+	// given the sender, the destination that it means and the one that its
 	// datagrams are led to, and returns how many. Stale is called before
 	// DeleteUDP returns, and must be quick: there may be 100,000 entries.
-	DeleteUDP(f service.Family, stale func(to, ledTo netip.AddrPort) bool) (deleted int, err error)
+	DeleteUDP(f service.Family, stale func(from netip.Addr, to, ledTo netip.AddrPort) bool) (deleted int, err error)
 	// UDPTimeouts is how long an entry lives without traffic, as long as there
 	// has been no reply and afterwards.
 	UDPTimeouts() (unanswered, answered time.Duration, err error)
@@ -39,16 +39,32 @@ type tracking struct {
 	ports   PortRange
 	metrics *Metrics
 
+	isHere func(netip.Addr) bool // whether an address is this host's; nil: none is known to be
+
 	// led is where the UDP portals of a family were led when its entries were
-	// last looked through; there is none before the first time.
+	// last looked through, and pods how those on this node were told then; there
+	// is none before the first time.
 	led      map[service.Family]leads
+	pods     service.LocalPods
 	suspect  bool        // entries may have been made while there were no rules
 	wasWiped atomic.Bool // what suspect becomes, before rules are made anew
 }
 
-// leads is where UDP portals are led: to a listener, or to the zero AddrPort
-// where they are refused or dropped.
-type leads map[netip.AddrPort]netip.AddrPort
+// leads is where UDP portals are led.
+type leads map[netip.AddrPort]lead
+
+// lead is where one portal is led: to a listener, or to the zero AddrPort where it
+// is refused or dropped.
+type lead struct {
+	everyone netip.AddrPort
+	outside  netip.AddrPort // where scoped: what comes from outside
+	scoped   bool
+	sources  service.SourceRanges
+}
+
+func (l lead) equal(o lead) bool {
+	return l.everyone == o.everyone && l.outside == o.outside && l.scoped == o.scoped && l.sources.Equal(o.sources)
+}
 
 func newTracking(c Config) *tracking {
 	return &tracking{table: c.Conntrack, listen: c.Listen, ports: c.Ports, metrics: c.Metrics, led: make(map[service.Family]leads)}
@@ -61,30 +77,47 @@ func (t *tracking) damaged() { t.wasWiped.Store(true) }
 // still when follow looks, and is for the next time.
 func (t *tracking) begin() { t.suspect = t.wasWiped.Swap(false) || t.suspect }
 
+// leadsOf are those of redirects, by family.
+func leadsOf(redirects []service.Redirect) map[service.Family]leads {
+	all := make(map[service.Family]leads)
+	for _, r := range redirects {
+		if r.Protocol != service.UDP {
+			continue
+		}
+		f := service.FamilyOf(r.Portal.Addr())
+		if all[f] == nil {
+			all[f] = make(leads)
+		}
+		l := all[f][r.Portal]
+		if r.Scope == service.Outside {
+			l.outside, l.scoped = r.Listener, true
+		} else {
+			l.everyone = r.Listener
+		}
+		l.sources = r.Sources
+		all[f][r.Portal] = l
+	}
+	return all
+}
+
 // follow deletes the entries that these redirects, which are in force, would not
 // make. Where nothing of UDP has changed it does nothing, else it looks through
 // the entries of that family once. An entry that leads to one of the listeners
 // that are served, all of UDP, is left alone, unless its portal leads elsewhere
-// now. It says whose ports no entry leads to that were let go of before the call.
-func (t *tracking) follow(redirects []service.Redirect, served map[netip.AddrPort]bool, resting func(socketPlace) bool) (clean []socketPlace, err error) {
+// now, or its sender may not come any more. It says whose ports no entry leads to
+// that were let go of before the call.
+func (t *tracking) follow(redirects []service.Redirect, pods service.LocalPods, served map[netip.AddrPort]bool, resting func(socketPlace) bool) (clean []socketPlace, err error) {
 	if t.table == nil {
 		return nil, nil
 	}
-	now := make(map[service.Family]leads)
-	for _, r := range redirects {
-		if r.Protocol == service.UDP {
-			f := service.FamilyOf(r.Portal.Addr())
-			if now[f] == nil {
-				now[f] = make(leads)
-			}
-			now[f][r.Portal] = r.Listener
-		}
-	}
+	t.suspect = !t.pods.Equal(pods) || t.suspect
+	t.pods = pods
+	now := leadsOf(redirects)
 	var errs []error
 	for f := range t.listen {
 		place := socketPlace{f, service.UDP}
 		before, looked := t.led[f]
-		if looked && !t.suspect && !resting(place) && maps.Equal(before, now[f]) {
+		if looked && !t.suspect && !resting(place) && maps.EqualFunc(before, now[f], lead.equal) {
 			continue
 		}
 		deleted, err := t.table.DeleteUDP(f, t.judge(f, now[f], served))
@@ -104,12 +137,12 @@ func (t *tracking) follow(redirects []service.Redirect, served map[netip.AddrPor
 }
 
 // judge says of an entry whether it is stale.
-func (t *tracking) judge(f service.Family, led leads, served map[netip.AddrPort]bool) func(to, ledTo netip.AddrPort) bool {
+func (t *tracking) judge(f service.Family, led leads, served map[netip.AddrPort]bool) func(from netip.Addr, to, ledTo netip.AddrPort) bool {
 	listen := t.listen[f]
-	_, looked := t.led[f]
-	return func(to, ledTo netip.AddrPort) bool {
-		if listener, is := led[to]; is {
-			return ledTo != listener
+	before, looked := t.led[f]
+	return func(from netip.Addr, to, ledTo netip.AddrPort) bool {
+		if l, is := led[to]; is {
+			return !l.sources.Admits(from) || t.leadsElsewhere(l, before[to], from, ledTo)
 		}
 		if ledTo == to || ledTo.Addr() != listen || !t.ports.Contains(ledTo.Port()) {
 			return false // not of our rules
@@ -119,6 +152,19 @@ func (t *tracking) judge(f service.Family, led leads, served map[netip.AddrPort]
 		// it now.
 		return !looked || !served[ledTo]
 	}
+}
+
+// leadsElsewhere says whether a portal leads a sender elsewhere than its entry.
+// Where pods are told by their interface an entry does not say whose it is: then
+// each of the portal's two ways is as good, unless they have just changed.
+func (t *tracking) leadsElsewhere(now, before lead, from netip.Addr, ledTo netip.AddrPort) bool {
+	switch {
+	case !now.scoped, from.IsLoopback(), t.isHere != nil && t.isHere(from), t.pods.Contains(from):
+		return ledTo != now.everyone
+	case t.pods.Interface == "":
+		return ledTo != now.outside
+	}
+	return ledTo != now.everyone && ledTo != now.outside || !now.equal(before)
 }
 
 // problem is what people are told of an error of follow.

@@ -22,13 +22,13 @@ import (
 // with real packets in e2e.
 type entries struct {
 	mu       sync.Mutex
-	all      []string // "10.96.0.10:53 169.254.77.1:10000": a sender's destination, and where it is led
+	all      []string // "10.96.0.10:53 169.254.77.1:10000": a sender's destination, where it is led, and who sends where that matters
 	failing  error
 	looks    int
 	timeouts [2]time.Duration
 }
 
-func (e *entries) DeleteUDP(f service.Family, stale func(to, ledTo netip.AddrPort) bool) (deleted int, err error) {
+func (e *entries) DeleteUDP(f service.Family, stale func(from netip.Addr, to, ledTo netip.AddrPort) bool) (deleted int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.looks++
@@ -37,16 +37,16 @@ func (e *entries) DeleteUDP(f service.Family, stale func(to, ledTo netip.AddrPor
 	}
 	before := len(e.all)
 	e.all = slices.DeleteFunc(e.all, func(s string) bool {
-		to, ledTo := parseEntry(s)
-		return service.FamilyOf(to.Addr()) == f && stale(to, ledTo)
+		to, ledTo, from := parseEntry(s)
+		return service.FamilyOf(to.Addr()) == f && stale(from, to, ledTo)
 	})
 	return before - len(e.all), nil
 }
 
-func parseEntry(s string) (to, ledTo netip.AddrPort) {
-	var a, b string
-	_, _ = fmt.Sscan(s, &a, &b)
-	return netip.MustParseAddrPort(a), netip.MustParseAddrPort(b)
+func parseEntry(s string) (to, ledTo netip.AddrPort, from netip.Addr) {
+	a, b, c := "", "", "192.0.2.99"
+	_, _ = fmt.Sscan(s, &a, &b, &c)
+	return netip.MustParseAddrPort(a), netip.MustParseAddrPort(b), netip.MustParseAddr(c)
 }
 
 func (e *entries) UDPTimeouts() (unanswered, answered time.Duration, err error) {
@@ -139,17 +139,80 @@ func TestCase19_EntriesFollowTheRules(t *testing.T) {
 			e := &entries{}
 			tracked := newTestTracking(e)
 			if !test.first {
-				_, err := tracked.follow(nil, nil, noneRests)
+				_, err := tracked.follow(nil, service.LocalPods{}, nil, noneRests)
 				require.NoError(t, err)
 			}
 			e.add(test.entry)
 			_, err := tracked.follow([]service.Redirect{
 				leading(portalA, listenerA), leading(portalB, listenerB), leading("10.96.0.3:53", ""), leading("[fd96::1]:53", "[fd77::1]:10001"),
-			}, listeners(listenerA, listenerB, "[fd77::1]:10001"), noneRests)
+			}, service.LocalPods{}, listeners(listenerA, listenerB, "[fd77::1]:10001"), noneRests)
 			require.NoError(t, err)
 			all, _ := e.state()
 			assert.Equal(t, test.goes, len(all) == 0)
 			assert.Equal(t, test.goes, testutil.ToFloat64(tracked.metrics.conntrackDeleted) == 1)
+		})
+	}
+}
+
+// Of a portal that leads what comes from outside elsewhere each sender's entry
+// must be as the rules would make it for that sender.
+func TestSemantics_trafficPolicies_entriesFollow(t *testing.T) {
+	t.Parallel()
+	ranges := service.LocalPods{Ranges: []netip.Prefix{netip.MustParsePrefix("10.10.3.0/24")}}
+	byInterface := service.LocalPods{Interface: "cali*"}
+	outside := func(portal, listener string) service.Redirect {
+		r := leading(portal, listener)
+		r.Scope = service.Outside
+		return r
+	}
+	both := []service.Redirect{leading(portalA, listenerA), outside(portalA, listenerB)}
+	drops := []service.Redirect{leading(portalA, listenerA), outside(portalA, "")}
+	one := []service.Redirect{leading(portalA, listenerA)}
+	ranged := []service.Redirect{leading(portalA, listenerA)}
+	ranged[0].Sources = service.SourceRanges{Limited: true, Allowed: []netip.Prefix{netip.MustParsePrefix("10.10.1.0/24")}}
+	const client, pod, node = " 10.10.1.2", " 10.10.3.2", " 10.10.2.1"
+	toA, toB := portalA+" "+listenerA, portalA+" "+listenerB
+	for name, test := range map[string]struct {
+		before, now []service.Redirect
+		pods        service.LocalPods
+		entry       string
+		goes        bool
+	}{
+		"a client's to the listener for everyone":                    {both, both, ranges, toA + client, true},
+		"a client's to the listener for outside":                     {both, both, ranges, toB + client, false},
+		"a pod's to the listener for everyone":                       {both, both, ranges, toA + pod, false},
+		"a pod's to the listener for outside":                        {both, both, ranges, toB + pod, true},
+		"the node's to the listener for everyone":                    {both, both, ranges, toA + node, false},
+		"the node's to the listener for outside":                     {both, both, ranges, toB + node, true},
+		"a pod's where pods are not told from others":                {both, both, service.LocalPods{}, toA + pod, true},
+		"a client's when the policy becomes Local":                   {one, both, ranges, toA + client, true},
+		"a pod's when the policy becomes Local":                      {one, both, ranges, toA + pod, false},
+		"a client's when the policy becomes Cluster":                 {both, one, ranges, toB + client, true},
+		"a client's when the last local endpoint goes":               {both, drops, ranges, toB + client, true},
+		"a pod's when the last local endpoint goes":                  {both, drops, ranges, toA + pod, false},
+		"a client's from before a drop":                              {one, drops, ranges, portalA + " " + portalA + client, true},
+		"by an interface: to either, where nothing has changed":      {both, both, byInterface, toA + client, false},
+		"by an interface: to neither":                                {both, both, byInterface, portalA + " 169.254.77.1:10009" + client, true},
+		"by an interface: to either, when the policy becomes Local":  {one, both, byInterface, toA + client, true},
+		"by an interface: the node's, when the policy becomes Local": {one, both, byInterface, toA + node, false},
+		"of one who may come":                                        {one, ranged, ranges, toA + client, false},
+		"of one who may not come any more":                           {one, ranged, ranges, toA + pod, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := &entries{}
+			tracked := newTestTracking(e)
+			tracked.isHere = func(a netip.Addr) bool { return a == netip.MustParseAddr("10.10.2.1") }
+			served := listeners(listenerA, listenerB)
+			_, err := tracked.follow(test.before, test.pods, served, noneRests)
+			require.NoError(t, err)
+			e.add(test.entry)
+			tracked.damaged() // so that it looks where nothing has changed too
+			tracked.begin()
+			_, err = tracked.follow(test.now, test.pods, served, noneRests)
+			require.NoError(t, err)
+			all, _ := e.state()
+			assert.Equal(t, test.goes, len(all) == 0)
 		})
 	}
 }
@@ -162,7 +225,7 @@ func TestTrackingLooksOncePerFamilyWhereUDPHasChanged(t *testing.T) {
 		t.Helper()
 		_, before := e.state()
 		tracked.begin()
-		_, err := tracked.follow(redirects, nil, func(at socketPlace) bool { return resting && at.family == service.IPv4 })
+		_, err := tracked.follow(redirects, service.LocalPods{}, nil, func(at socketPlace) bool { return resting && at.family == service.IPv4 })
 		require.NoError(t, err)
 		_, after := e.state()
 		assert.Equal(t, looks, after-before)
@@ -217,11 +280,11 @@ func TestTrackingLooksAgainAfterAFailure(t *testing.T) {
 		tracked.damaged()
 		tracked.begin()
 		e.fail(errors.New("the kernel says no"))
-		clean, err := tracked.follow(redirects, nil, noneRests)
+		clean, err := tracked.follow(redirects, service.LocalPods{}, nil, noneRests)
 		require.ErrorContains(t, err, "the kernel says no")
 		assert.Empty(t, clean)
 		e.fail(nil)
-		clean, err = tracked.follow(redirects, nil, noneRests)
+		clean, err = tracked.follow(redirects, service.LocalPods{}, nil, noneRests)
 		require.NoError(t, err)
 		assert.ElementsMatch(t, []socketPlace{{service.IPv4, service.UDP}, {service.IPv6, service.UDP}}, clean)
 		all, _ := e.state()

@@ -133,13 +133,13 @@ func (s *udpServer) setIdle(idle time.Duration) {
 	s.arm(s.flows.now())
 }
 
-// endpointsChanged ends the flows whose endpoint is not to be kept. The next
+// endpointsChanged ends the flows that are not to be kept. The next
 // datagram of their clients picks anew.
-func (s *udpServer) endpointsChanged(keep func(netip.AddrPort) bool) {
+func (s *udpServer) endpointsChanged(keep func(client netip.Addr, endpoint netip.AddrPort) bool) {
 	s.flows.mu.Lock()
 	defer s.flows.mu.Unlock()
 	for f := range s.group.byUse.all {
-		if !keep(f.endpoint) {
+		if !keep(f.key.client.Addr(), f.endpoint) {
 			s.end(f, endedEndpoint)
 		}
 	}
@@ -198,6 +198,9 @@ func (s *udpServer) flow(key flowKey, now time.Duration) (*udpFlow, dropReason) 
 // far, if it has one, goes on where it has the only endpoint, and ends where
 // another is picked.
 func (s *udpServer) pick(key flowKey, before *udpFlow, now time.Duration) (*udpFlow, dropReason) {
+	if bars(s.balancer, key.client.Addr()) {
+		return nil, dropSource
+	}
 	var tried []netip.AddrPort
 	trace := s.begin(key, before)
 	for {

@@ -47,6 +47,7 @@ const (
 	dropBusy                    // the socket's send buffer is full
 	dropFailed                  // sending failed for another reason
 	dropLate                    // a reply, when its flow had ended
+	dropSource                  // its client may not come from there
 	dropClosed                  // its server was being closed
 	dropReasons
 )
@@ -55,7 +56,7 @@ const (
 func (r dropReason) String() string {
 	return [dropReasons]string{
 		"none", "no_endpoint", "unreachable", "descriptors", "local_ports",
-		"too_big", "send_buffer", "send_error", "late", "closed",
+		"too_big", "send_buffer", "send_error", "late", "source_range", "closed",
 	}[r]
 }
 

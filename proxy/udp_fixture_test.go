@@ -85,7 +85,7 @@ func (p *udpPath) setEndpoints(endpoints ...netip.AddrPort) {
 	}
 	p.group.Update(list, 0)
 	if p.udpServer != nil {
-		p.endpointsChanged(func(e netip.AddrPort) bool { return slices.Contains(endpoints, e) })
+		p.endpointsChanged(func(_ netip.Addr, e netip.AddrPort) bool { return slices.Contains(endpoints, e) })
 	}
 }
 

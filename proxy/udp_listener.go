@@ -100,7 +100,7 @@ func (l *udpListener) close() {
 	_ = l.sock.close()
 }
 
-func (l *udpListener) endpointsChanged(keep func(netip.AddrPort) bool) {
+func (l *udpListener) endpointsChanged(keep func(client netip.Addr, endpoint netip.AddrPort) bool) {
 	if l.server != nil {
 		l.server.endpointsChanged(keep)
 	}

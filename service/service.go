@@ -129,6 +129,8 @@ type Port struct {
 	InternalLocal bool // internalTrafficPolicy: what comes to cluster addresses goes to Local alone
 	ExternalLocal bool // externalTrafficPolicy: what comes from outside to other addresses goes to Local alone
 
+	Sources SourceRanges // loadBalancerSourceRanges: who may come to load balancer addresses
+
 	MaxConnections int // TCP connections open at once, of all ports of the Service together; 0: no limit
 }
 
@@ -142,13 +144,31 @@ const (
 	Drop       Action = "drop"     // no answer, so that the client tries elsewhere
 )
 
-// Redirect leads the traffic of one portal to one listener.
+// Scope says whose traffic a redirect is for.
+type Scope string
+
+// The scopes of a redirect.
+const (
+	Everyone Scope = ""        // whoever sends
+	Outside  Scope = "outside" // who is neither this node nor, as far as LocalPods tell, a pod on it
+)
+
+// Redirect says what becomes of the traffic of one portal. Of one for Outside and
+// one for Everyone the first counts where both are for a packet.
 type Redirect struct {
 	Portal   netip.AddrPort
 	Protocol Protocol
+	Scope    Scope
 	Action   Action
 	Listener netip.AddrPort // where Action is ToListener
 	Service  PortName       // whose portal it is, for comments and counters
+	Sources  SourceRanges   // who may come in at all, of whatever scope; anyone else is dropped
+}
+
+// Equal says whether two are the same.
+func (r Redirect) Equal(o Redirect) bool {
+	return r.Portal == o.Portal && r.Protocol == o.Protocol && r.Scope == o.Scope && r.Action == o.Action &&
+		r.Listener == o.Listener && r.Service == o.Service && r.Sources.Equal(o.Sources)
 }
 
 // ServiceRef names a Service as one source has it. Zero names none.

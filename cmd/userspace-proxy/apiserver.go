@@ -162,9 +162,18 @@ func (s *server) serviceWith(p service.Problem) (corev1.ObjectReference, bool) {
 // nothing.
 func (s *server) onNode(n *corev1.Node) {
 	s.nodeWatch.heed(n)
-	if before := s.apiNode.Swap(n); zoneOf(before) != zoneOf(n) || !slices.Equal(addrsOf(before), addrsOf(n)) {
+	before := s.apiNode.Swap(n)
+	if zoneOf(before) != zoneOf(n) || !slices.Equal(addrsOf(before), addrsOf(n)) || !slices.Equal(podCIDRsOf(before), podCIDRsOf(n)) {
 		s.translator.again()
 	}
+}
+
+// podCIDRsOf are the ranges of a Node's pods.
+func podCIDRsOf(n *corev1.Node) []string {
+	if n == nil {
+		return nil
+	}
+	return append(slices.Clone(n.Spec.PodCIDRs), n.Spec.PodCIDR)
 }
 
 // zoneOf is a Node's zone; empty where there is none.

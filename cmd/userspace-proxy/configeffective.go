@@ -42,6 +42,10 @@ func (o *options) configuration() *kubeproxy.Configuration {
 	c.IPTables.SyncPeriod.Duration = o.syncPeriod
 	c.IPTables.MinSyncPeriod.Duration = o.minSyncPeriod
 	c.NodePortAddresses = o.nodePortAddrs
+	c.ClusterCIDR = o.local.clusterCIDR
+	c.DetectLocalMode = v1alpha1.LocalMode(o.local.mode)
+	c.DetectLocal.BridgeInterface = o.local.bridge
+	c.DetectLocal.InterfaceNamePrefix = o.local.interfacePrefix
 	c.ConfigSyncPeriod.Duration = o.api.syncPeriod
 	c.PortRange = o.portRange
 	c.UDPIdleTimeout = metav1.Duration{Duration: o.udpTimeout}

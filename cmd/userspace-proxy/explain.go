@@ -173,14 +173,12 @@ func (m *Main) explainFilesOn(ctx context.Context, o *options, facts node.Facts,
 	r := o.plannedRedirection()
 	on := o.nodeConfig(facts, r)
 	resolution := config.Resolve(snapshot, on)
-	listeners := newPlan(o, r, resolution).listeners()
-	return explain.Explain(q, explain.World{
+	w := explain.World{
 		Now: time.Now(), Redirect: r.way, Node: on,
 		Ports: resolution.Ports, Complete: true, Problems: resolution.Problems,
-		Prospect: explain.FromFile(resolution.Ports, func(protocol service.Protocol, at netip.AddrPort) string {
-			return listeners[hitPortal{at, protocol}]
-		}),
-	}), nil
+	}
+	w.Prospect = w.FromFile(newPlan(o, r, resolution).statusOf)
+	return explain.Explain(q, w), nil
 }
 
 // explain answers from what is served now.

@@ -128,6 +128,7 @@ func (o *options) addEtcdFlags(fs *pflag.FlagSet) {
 func (o *options) addNodeFlags(fs *pflag.FlagSet) {
 	grouped(fs, groupNode, func(fs *pflag.FlagSet) {
 		fs.StringVar(&o.hostname, "hostname-override", "", "the `name` of this node, where it is not the host name")
+		o.local.addFlags(fs)
 		fs.StringSliceVar(&o.nodePortAddrs, "nodeport-addresses", []string{"primary"}, "serve node ports on these addresses: a `list` of CIDRs, localhost, all, and primary, which is the node's own address in each family")
 	})
 }

@@ -15,7 +15,9 @@ import (
 // hits are what the kernel has counted at the rules.
 type hits struct {
 	portals map[hitPortal]uint64
-	guarded uint64 // packets that talked to a listener past its portal
+	outside map[hitPortal]uint64 // from outside, where that is led elsewhere
+	barred  uint64               // to portals from where nobody may come to them
+	guarded uint64               // packets that talked to a listener past its portal
 }
 
 // hitPortal is what the kernel counts by.
@@ -30,12 +32,12 @@ func hitsOf(rules proxy.Rules) func(context.Context) (hits, error) {
 	case *nftables.Runner:
 		return func(ctx context.Context) (hits, error) {
 			c, err := r.Counts(ctx)
-			return hits{hitPortals(c.Portals), c.Guarded}, err
+			return hits{hitPortals(c.Portals), hitPortals(c.Outside), c.Barred, c.Guarded}, err
 		}
 	case *iptables.Runner:
 		return func(ctx context.Context) (hits, error) {
 			c, err := r.Counts(ctx)
-			return hits{hitPortals(c.Portals), c.Guarded}, err
+			return hits{hitPortals(c.Portals), hitPortals(c.Outside), c.Barred, c.Guarded}, err
 		}
 	}
 	return nil

@@ -46,6 +46,7 @@ type options struct {
 	hardFail      bool
 	initOnly      bool
 	tuning        tuningOptions
+	local         localDetection
 
 	redirect    string
 	bindAddress string
@@ -79,6 +80,7 @@ type meant struct {
 	listen    map[service.Family]netip.Addr // a chosen listening address; empty: the proxy's own
 	ports     proxy.PortRange
 	mark      uint32
+	localPods service.LocalPods // but for those of NodeCIDR, which the Node tells
 	level     logrus.Level
 	traced    []proxy.Traced
 }
@@ -143,6 +145,7 @@ func (o *options) complete(c *checks) {
 	}
 	o.meant.nodePorts, err = node.ParseSelection(o.nodePortAddrs)
 	c.check("--nodeport-addresses", err)
+	o.meant.localPods = o.local.complete(c)
 	c.check("--redirect", o.checkRedirect())
 	o.meant.listen, err = parseBindAddress(o.bindAddress)
 	c.check("--bind-address", err)

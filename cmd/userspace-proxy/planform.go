@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/userspace-proxy/userspace-proxy/config"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
+	"github.com/userspace-proxy/userspace-proxy/proxy"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -28,18 +30,29 @@ type plan struct {
 }
 
 type planPort struct {
-	Name      string         `json:"name"`
-	Family    service.Family `json:"family"`
-	Source    string         `json:"source"`
-	Affinity  string         `json:"affinity,omitempty"`
-	Portals   []planPortal   `json:"portals"`
-	Endpoints []planEndpoint `json:"endpoints"`
+	Name      string          `json:"name"`
+	Family    service.Family  `json:"family"`
+	Source    string          `json:"source"`
+	Internal  string          `json:"internalTrafficPolicy,omitempty"`
+	External  string          `json:"externalTrafficPolicy,omitempty"`
+	Sources   *[]netip.Prefix `json:"sourceRanges,omitempty"`
+	Affinity  string          `json:"affinity,omitempty"`
+	Portals   []planPortal    `json:"portals"`
+	Endpoints []planEndpoint  `json:"endpoints"`
 }
 
 type planPortal struct {
 	Kind     service.PortalKind `json:"kind"`
 	Addr     netip.AddrPort     `json:"addr"`
 	Listener netip.AddrPort     `json:"listener"`
+	State    string             `json:"state"`
+	Outside  *planOutside       `json:"outside,omitempty"`
+}
+
+// planOutside is where what comes from outside is led, where that is elsewhere.
+type planOutside struct {
+	Listener netip.AddrPort `json:"listener,omitzero"` // none: it is dropped
+	State    string         `json:"state"`
 }
 
 type planEndpoint struct {
@@ -47,6 +60,7 @@ type planEndpoint struct {
 	Node   string         `json:"node,omitempty"`
 	Pod    string         `json:"pod,omitempty"`
 	Picked bool           `json:"picked"`
+	Local  bool           `json:"local,omitempty"`
 	Why    string         `json:"why"`
 }
 
@@ -58,11 +72,7 @@ func newPlan(o *options, r redirection, resolved config.Resolution) *plan {
 		Redirect: r.way, Ports: []planPort{}, Problems: status.ProblemsOf(resolved.Problems),
 		counts: countOf(resolved.Ports, func(portalAt) bool { return true }), options: o, listen: r.listen,
 	}
-	type place struct {
-		service.Family
-		service.Protocol
-	}
-	used := map[place]uint16{}
+	used := map[planPlace]uint16{}
 	for _, port := range resolved.Ports {
 		pp := planPort{
 			Name: port.PortName.String(), Family: port.Family, Source: port.Source,
@@ -71,45 +81,103 @@ func newPlan(o *options, r redirection, resolved config.Resolution) *plan {
 		if port.Affinity > 0 {
 			pp.Affinity = port.Affinity.String()
 		}
-		at := place{port.Family, port.Protocol}
-		listener := netip.AddrPortFrom(r.listen[port.Family], o.meant.ports.First+used[at])
-		if r.way != redirectNone && len(port.Portals) > 0 {
-			used[at]++
+		if port.InternalLocal {
+			pp.Internal = "Local"
 		}
+		if port.ExternalLocal {
+			pp.External = "Local"
+		}
+		if port.Sources.Limited {
+			ranges := append([]netip.Prefix{}, port.Sources.Allowed...)
+			pp.Sources = &ranges
+		}
+		at := planPlace{port.Family, port.Protocol}
+		next := func(needed bool) (listener netip.AddrPort) {
+			if needed && r.way != redirectNone {
+				listener = netip.AddrPortFrom(r.listen[port.Family], o.meant.ports.First+used[at])
+				used[at]++
+			}
+			return listener
+		}
+		all, local := next(port.UsesAll()), next(port.UsesLocal())
 		for _, portal := range port.Portals {
 			if r.way == redirectNone {
-				listener = portal.Addr
+				all, local = portal.Addr, portal.Addr
 			} else {
-				p.redirects = append(p.redirects, service.Redirect{
-					Portal: portal.Addr, Protocol: port.Protocol, Action: service.ToListener, Listener: listener, Service: port.PortName,
-				})
+				p.redirects = append(p.redirects, port.Redirects(portal, all, local)...)
 			}
-			pp.Portals = append(pp.Portals, planPortal{portal.Kind, portal.Addr, listener})
+			pp.Portals = append(pp.Portals, planPortalOf(port, portal, all, local))
 		}
 		p.Ports = append(p.Ports, pp)
 	}
 	return p
 }
 
-// listeners are where portals lead to.
-func (p *plan) listeners() map[hitPortal]string {
-	all := map[hitPortal]string{}
-	for _, port := range p.Ports {
-		protocol := service.Protocol(port.Name[strings.LastIndexByte(port.Name, '/')+1:])
-		for _, portal := range port.Portals {
-			all[hitPortal{portal.Addr, protocol}] = portal.Listener.String()
+// planPlace is where listeners share a range of ports.
+type planPlace struct {
+	service.Family
+	service.Protocol
+}
+
+func planPortalOf(port service.Port, portal service.Portal, all, local netip.AddrPort) planPortal {
+	pp := planPortal{Kind: portal.Kind, Addr: portal.Addr, Listener: all, State: proxy.StateServing}
+	endpoints := port.Endpoints
+	if port.KeepsLocal(portal.Kind, true) {
+		pp.Listener, endpoints = local, port.Local
+	}
+	if len(endpoints) == 0 {
+		pp.State = proxy.StateRefusing
+	}
+	switch {
+	case !port.PartsOutside(portal.Kind):
+	case len(port.Local) == 0:
+		pp.Outside = &planOutside{State: proxy.StateDropping}
+	default:
+		pp.Outside = &planOutside{Listener: local, State: proxy.StateServing}
+	}
+	return pp
+}
+
+// statusOf is a portal's status as a run would have it.
+func (p *plan) statusOf(port service.Port, portal service.Portal) proxy.PortalStatus {
+	for _, pp := range p.Ports {
+		if pp.Name != port.PortName.String() || pp.Family != port.Family {
+			continue
+		}
+		for _, found := range pp.Portals {
+			if found.Addr != portal.Addr {
+				continue
+			}
+			st := proxy.PortalStatus{Kind: found.Kind, Addr: found.Addr, Listener: found.Listener.String(), State: found.State}
+			if out := found.Outside; out != nil {
+				st.Outside = &proxy.OutsideStatus{State: out.State}
+				if out.Listener.IsValid() {
+					st.Outside.Listener = out.Listener.String()
+				}
+			}
+			return st
 		}
 	}
-	return all
+	return proxy.PortalStatus{Kind: portal.Kind, Addr: portal.Addr, State: proxy.StateUnserved}
 }
 
 func endpointsOf(port service.Port) []planEndpoint {
 	all := []planEndpoint{}
+	here := map[netip.AddrPort]bool{}
+	for _, e := range port.Local {
+		here[e.Addr] = true
+	}
 	for _, e := range port.Endpoints {
-		all = append(all, planEndpoint{e.Addr, e.Node, e.Pod, true, "ready"})
+		all = append(all, planEndpoint{e.Addr, e.Node, e.Pod, true, here[e.Addr], "ready"})
+		delete(here, e.Addr)
+	}
+	for _, e := range port.Local {
+		if here[e.Addr] {
+			all = append(all, planEndpoint{e.Addr, e.Node, e.Pod, true, true, "on this node: for clients who must have such a one"})
+		}
 	}
 	for _, e := range port.Unused {
-		all = append(all, planEndpoint{e.Addr, e.Node, e.Pod, false, e.Why})
+		all = append(all, planEndpoint{e.Addr, e.Node, e.Pod, false, false, e.Why})
 	}
 	slices.SortStableFunc(all, func(a, b planEndpoint) int { return a.Addr.Compare(b.Addr) })
 	return all
@@ -155,22 +223,19 @@ func (p *plan) writeText(to io.Writer) error {
 }
 
 func (port planPort) writeRows(w io.Writer) {
-	rows := max(1, len(port.Portals), len(port.Endpoints))
-	if port.Affinity != "" {
-		rows = max(rows, 2)
-	}
+	notes := port.notes()
+	rows := max(1, len(port.Portals), len(port.Endpoints), 1+len(notes))
 	for i := range rows {
 		row := make([]string, 5)
 		if i == 0 {
 			row[0], row[1] = port.Name, string(port.Family)
-		}
-		if i == 1 && port.Affinity != "" {
-			row[0] = "  ClientIP affinity, " + port.Affinity
+		} else if i <= len(notes) {
+			row[0] = "  " + notes[i-1]
 		}
 		switch {
 		case i < len(port.Portals):
 			portal := port.Portals[i]
-			row[2], row[3] = string(portal.Kind)+" "+portal.Addr.String(), portal.Listener.String()
+			row[2], row[3] = string(portal.Kind)+" "+portal.Addr.String(), portal.leadsTo()
 		case i == 0:
 			row[2] = "none: not served"
 		}
@@ -178,6 +243,9 @@ func (port planPort) writeRows(w io.Writer) {
 		case i < len(port.Endpoints):
 			e := port.Endpoints[i]
 			row[4] = e.Addr.String()
+			if e.Local {
+				row[4] += " on this node"
+			}
 			if !e.Picked {
 				row[4] += " not picked: " + e.Why
 			}
@@ -186,6 +254,37 @@ func (port planPort) writeRows(w io.Writer) {
 		}
 		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
+}
+
+// notes are what there is to say of a port beside.
+func (port planPort) notes() []string {
+	var notes []string
+	if port.Affinity != "" {
+		notes = append(notes, "ClientIP affinity, "+port.Affinity)
+	}
+	if port.Internal != "" {
+		notes = append(notes, "internalTrafficPolicy "+port.Internal)
+	}
+	if port.External != "" {
+		notes = append(notes, "externalTrafficPolicy "+port.External)
+	}
+	if port.Sources != nil {
+		notes = append(notes, "load balancer for "+cmp.Or(strings.Trim(fmt.Sprint(*port.Sources), "[]"), "nobody"))
+	}
+	return notes
+}
+
+// leadsTo is where a portal is led.
+func (p planPortal) leadsTo() string {
+	to := p.Listener.String()
+	switch {
+	case p.Outside == nil:
+	case !p.Outside.Listener.IsValid():
+		to += ", from outside dropped"
+	case p.Outside.Listener != p.Listener:
+		to += ", from outside " + p.Outside.Listener.String()
+	}
+	return to
 }
 
 func (p *plan) writeProblems(to io.Writer) error {

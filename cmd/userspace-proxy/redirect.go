@@ -181,6 +181,9 @@ type nodeRules struct {
 	log    logrus.FieldLogger
 }
 
+// SetLocalPods is part of proxy.Rules.
+func (r *nodeRules) SetLocalPods(l service.LocalPods) { r.rules.SetLocalPods(l) }
+
 // Sync makes sure of the addresses, then of the rules, then that there are no others.
 func (r *nodeRules) Sync(ctx context.Context, redirects []service.Redirect) error {
 	if _, err := listenaddr.Ensure(r.own); err != nil {

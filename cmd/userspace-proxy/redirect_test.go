@@ -17,6 +17,8 @@ import (
 // rulesFunc are rules in one function.
 type rulesFunc func() error
 
+func (f rulesFunc) SetLocalPods(service.LocalPods) {}
+
 func (f rulesFunc) Sync(context.Context, []service.Redirect) error { return f() }
 
 // Rules of another kind are removed once ours are there. That this fails is

@@ -178,6 +178,7 @@ func (s *server) node() (config.Node, error) {
 	}
 	n := s.options.nodeConfig(facts, s.redirect)
 	n.Zone = zoneOf(s.apiNode.Load())
+	n.LocalPods, n.LocalPodsUnknown = s.options.localPods(s.apiNode.Load())
 	return n, nil
 }
 
@@ -192,6 +193,7 @@ func (o *options) nodeConfig(facts node.Facts, r redirection) config.Node {
 		AllowExternalIPs:  o.allowExternalIPs,
 		AllowLoopbackFrom: map[string]bool{sourceFile: o.allowLoopbackEndpoints},
 	}
+	n.LocalPods, n.LocalPodsUnknown = o.localPods(nil)
 	if r.way == redirectNone {
 		return n
 	}

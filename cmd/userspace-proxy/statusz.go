@@ -89,12 +89,16 @@ func (s *server) addHits(r *status.Report) {
 	if err != nil || at.IsZero() {
 		return
 	}
-	r.Hits.Read, r.Hits.Guarded = at, h.guarded
+	r.Hits.Read, r.Hits.Guarded, r.Hits.Barred = at, h.guarded, h.barred
 	for i := range r.Ports {
 		p := &r.Ports[i]
 		protocol := service.Protocol(p.Name[strings.LastIndexByte(p.Name, '/')+1:])
 		for j := range p.Portals {
-			p.Portals[j].Hits = h.portals[hitPortal{p.Portals[j].Addr, protocol}]
+			at := hitPortal{p.Portals[j].Addr, protocol}
+			p.Portals[j].Hits = h.portals[at]
+			if p.Portals[j].Outside != nil {
+				p.Portals[j].Outside.Hits = h.outside[at]
+			}
 		}
 	}
 }

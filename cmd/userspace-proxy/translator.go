@@ -84,6 +84,7 @@ func (t *translator) translate() {
 	s.Problems = nil // they are shown as the sources have them now, see problems
 	t.on, t.resolution = on, config.Resolve(s, on)
 	t.updated = time.Now()
+	t.proxier.SetLocalPods(on.LocalPods)
 	t.proxier.Update(t.resolution.Ports, t.resolution.Complete)
 	t.checks.Set(t.resolution.Checks, on.NodePortAddresses)
 }

@@ -12,6 +12,7 @@ import (
 // entry is what matters here of an entry.
 type entry struct {
 	udp   bool
+	from  netip.Addr
 	to    netip.AddrPort // as the sender means it
 	ledTo netip.AddrPort // where replies come from
 }
@@ -27,7 +28,7 @@ func readEntry(message []byte) (e entry) {
 		case nl.CTA_TUPLE_ORIG:
 			t := readTuple(value)
 			e.udp = t.protocol == unix.IPPROTO_UDP && t.dst.Addr().IsValid()
-			e.to = t.dst
+			e.from, e.to = t.src.Addr(), t.dst
 		case nl.CTA_TUPLE_REPLY:
 			e.ledTo = readTuple(value).src
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // DeleteUDP deletes the UDP entries of a family that stale says so of, and
-// returns how many. Stale is given the destination that the sender means and
+// returns how many. Stale is given the sender, the destination that it means and
 // the one that its datagrams are led to, which is the same where nobody has
 // translated it. It is asked once for every UDP entry there is, and must not
 // use connection tracking itself.
@@ -26,7 +26,7 @@ import (
 // kernel list TCP too, makes objects of every entry, and deletes by the sender
 // and the destination that it means: also an entry that has been made since
 // and leads elsewhere.
-func (Table) DeleteUDP(f service.Family, stale func(to, ledTo netip.AddrPort) bool) (deleted int, err error) {
+func (Table) DeleteUDP(f service.Family, stale func(from netip.Addr, to, ledTo netip.AddrPort) bool) (deleted int, err error) {
 	socket, err := nl.Subscribe(unix.NETLINK_NETFILTER)
 	if err != nil {
 		return 0, fmt.Errorf("opening a socket for connection tracking: %w", err)
@@ -69,7 +69,7 @@ func (t talk) request(operation, flags int) *nl.NetlinkRequest {
 }
 
 // list is the names of the UDP entries that are stale.
-func (t talk) list(stale func(to, ledTo netip.AddrPort) bool) (found [][]byte, err error) {
+func (t talk) list(stale func(from netip.Addr, to, ledTo netip.AddrPort) bool) (found [][]byte, err error) {
 	r := t.request(nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
 	// Kernels from 5.8 on list what we ask for, others everything.
 	const ctaFilter, origFlags, replyFlags, byProtocol = 25, 1, 2, 1 << 3
@@ -81,7 +81,7 @@ func (t talk) list(stale func(to, ledTo netip.AddrPort) bool) (found [][]byte, e
 	r.AddData(only)
 	r.AddData(like)
 	err = r.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(message []byte) bool {
-		if e := readEntry(message); e.udp && stale(e.to, e.ledTo) {
+		if e := readEntry(message); e.udp && stale(e.from, e.to, e.ledTo) {
 			found = append(found, nameOf(message))
 		}
 		return true

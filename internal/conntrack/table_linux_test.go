@@ -93,7 +93,7 @@ func TestDeleteUDP(t *testing.T) {
 		var n int
 		bed.Node.Do(t, func() {
 			var err error
-			n, err = Table{}.DeleteUDP(f, func(a, b netip.AddrPort) bool {
+			n, err = Table{}.DeleteUDP(f, func(_ netip.Addr, a, b netip.AddrPort) bool {
 				asked = append(asked, a.String()+" "+b.String())
 				return a.String() == to && b.String() == ledTo
 			})
@@ -124,7 +124,7 @@ func TestDeleteUDPSparesAnEntryThatIsNewer(t *testing.T) {
 	newer.ledTo = "169.254.77.1:10000"
 	add(t, bed.Node, old)
 	bed.Node.Do(t, func() {
-		n, err := Table{}.DeleteUDP(service.IPv4, func(_, _ netip.AddrPort) bool {
+		n, err := Table{}.DeleteUDP(service.IPv4, func(_ netip.Addr, _, _ netip.AddrPort) bool {
 			require.NoError(t, netlink.ConntrackTableFlush(netlink.ConntrackTable))
 			add(t, bed.Node, newer)
 			return true
@@ -141,7 +141,7 @@ func TestDeleteUDPAsksOnceForEachOfMany(t *testing.T) {
 	add(t, bed.Node, many(3000)...)
 	asked := make(map[netip.AddrPort]int)
 	bed.Node.Do(t, func() {
-		n, err := Table{}.DeleteUDP(service.IPv4, func(to, _ netip.AddrPort) bool {
+		n, err := Table{}.DeleteUDP(service.IPv4, func(_ netip.Addr, to, _ netip.AddrPort) bool {
 			asked[to]++
 			return to.Port()%2 == 0
 		})
@@ -167,7 +167,7 @@ func BenchmarkDeleteUDP(b *testing.B) {
 	add(b, bed.Node, many(100_000)...)
 	bed.Node.Do(b, func() {
 		for b.Loop() {
-			_, err := Table{}.DeleteUDP(service.IPv4, func(_, _ netip.AddrPort) bool { return false })
+			_, err := Table{}.DeleteUDP(service.IPv4, func(_ netip.Addr, _, _ netip.AddrPort) bool { return false })
 			require.NoError(b, err)
 		}
 	})

@@ -10,7 +10,7 @@ import (
 )
 
 // DeleteUDP returns ErrUnsupported.
-func (Table) DeleteUDP(service.Family, func(to, ledTo netip.AddrPort) bool) (int, error) {
+func (Table) DeleteUDP(service.Family, func(from netip.Addr, to, ledTo netip.AddrPort) bool) (int, error) {
 	return 0, ErrUnsupported
 }
 

@@ -38,6 +38,8 @@ func (w World) packet(q Question) string {
 		return first + ", from anybody; --from IP asks for one client"
 	case w.isLocal(q.From):
 		return first + ", from this node itself"
+	case w.isInside(q.From):
+		return first + ", from a pod on this node"
 	}
 	return first + ", from a pod or another machine"
 }
@@ -57,6 +59,14 @@ func (w World) ours(a *Answer, q Question, p proxy.Prospect) {
 		w.unserved(a, p)
 		return
 	}
+	if p.Barred {
+		w.barred(a, q, p)
+		return
+	}
+	if p.Portal.State == proxy.StateDropping {
+		w.dropped(a, q, p)
+		return
+	}
 	a.step("rule", w.rule(q, p))
 	if p.Portal.State == proxy.StateRefusing {
 		w.noEndpoint(a, q, p)
@@ -69,7 +79,7 @@ func (w World) ours(a *Answer, q Question, p proxy.Prospect) {
 		return
 	}
 	a.step("listener", p.Portal.Listener+listens(q.Protocol))
-	a.step("traffic", traffic(p.Portal.Kind))
+	a.step("traffic", traffic(p))
 	a.step("affinity", w.affinity(q, p.Forecast))
 	w.endpoints(a, q, p)
 	a.Verdict = Served
@@ -116,9 +126,14 @@ func (w World) noEndpoint(a *Answer, q Question, p proxy.Prospect) {
 	}
 	a.step("listener", fmt.Sprintf("%s is held: %s, because there is no endpoint to pick", p.Portal.Listener, how))
 	name := serviceName(p.Port.PortName)
-	if len(p.Port.Unused) == 0 {
+	if len(p.Port.Unused)+len(p.Port.Endpoints) == 0 {
 		a.step("endpoints", "there are none")
 		a.advise(fmt.Sprintf("give %s an EndpointSlice with the label kubernetes.io/service-name: %s and a port of the name %q", name, p.Port.Name, p.Port.Port))
+		return
+	}
+	if p.Local && len(p.Port.Endpoints) > 0 { // at an external portal it would be dropped
+		a.step("endpoints", "there are some, and none that may be picked is on this node, as internalTrafficPolicy Local asks for")
+		a.advise(fmt.Sprintf("it is served as soon as an endpoint of %s on this node may be picked, or with internalTrafficPolicy Cluster", name))
 		return
 	}
 	a.step("endpoints", "there are some, and none may be picked")
@@ -133,11 +148,54 @@ func listens(protocol service.Protocol) string {
 	return " accepts connections"
 }
 
-func traffic(kind service.PortalKind) string {
-	if kind == service.ClusterIP {
-		return "internal (ClusterIP): endpoints on every node may be picked"
+// traffic says which endpoints may be picked for it.
+func traffic(p proxy.Prospect) string {
+	kind := p.Portal.Kind
+	text, policy := fmt.Sprintf("internal (%s)", kind), "internalTrafficPolicy"
+	if kind.IsExternal() {
+		text, policy = fmt.Sprintf("external (%s)", kind), "externalTrafficPolicy"
 	}
-	return fmt.Sprintf("external (%s): endpoints on every node may be picked", kind)
+	switch {
+	case p.Local && kind.IsExternal():
+		return text + ", from outside, " + policy + " Local: endpoints on this node alone may be picked"
+	case p.Local:
+		return text + ", " + policy + " Local: endpoints on this node alone may be picked"
+	case kind.IsExternal() && p.Port.ExternalLocal:
+		return text + ", from inside this node: endpoints on every node may be picked, whatever " + policy + " says"
+	}
+	return text + ": endpoints on every node may be picked"
+}
+
+// barred is for a client that is in none of the source ranges.
+func (w World) barred(a *Answer, q Question, p proxy.Prospect) {
+	how := w.keptOut(a, q, "")
+	allowed := "nobody"
+	if list := p.Port.Sources.Allowed; len(list) > 0 {
+		allowed = strings.Trim(fmt.Sprint(list), "[]")
+	}
+	a.step("rule", fmt.Sprintf("%s: %s is in none of spec.loadBalancerSourceRanges, which let in %s", how, q.From, allowed))
+	a.advise(fmt.Sprintf("add a range with %s to spec.loadBalancerSourceRanges of %s", q.From, serviceName(p.Port.PortName)))
+}
+
+// dropped is for what comes from outside to a node that has no endpoint for it.
+func (w World) dropped(a *Answer, q Question, p proxy.Prospect) {
+	how := w.keptOut(a, q, ", so that the client tries another node")
+	a.step("rule", how+": it comes from outside, externalTrafficPolicy is Local, and no endpoint on this node may be picked")
+	a.advise(fmt.Sprintf("ask a node that has an endpoint of %s, or set externalTrafficPolicy to Cluster", serviceName(p.Port.PortName)))
+}
+
+// keptOut says what becomes of a packet that rules drop. Without rules a
+// connection cannot be dropped when the proxy hears of it.
+func (w World) keptOut(a *Answer, q Question, why string) string {
+	a.Verdict = Dropped
+	switch {
+	case w.hasRules():
+		return w.Redirect + " drops it" + why
+	case q.Protocol == service.TCP:
+		a.Verdict = Refused
+		return "there are no rules (--redirect=none), so the listener accepts it and resets at once" + why
+	}
+	return "there are no rules (--redirect=none), so the listener drops it" + why
 }
 
 // affinity says whether the client has an endpoint already.

@@ -46,6 +46,29 @@ func clusterIP(s string) service.Portal {
 	return service.Portal{Kind: service.ClusterIP, Addr: at(s)}
 }
 
+// statusOf is where listeners stand in it.
+func statusOf(port service.Port, portal service.Portal) proxy.PortalStatus {
+	all, local := "169.254.77.1:10001", "169.254.77.1:10002"
+	if portal.Addr.Addr().Is6() {
+		all = "[fd77::1]:10000"
+	}
+	st := proxy.PortalStatus{Kind: portal.Kind, Addr: portal.Addr, Listener: all, State: proxy.StateServing}
+	endpoints := port.Endpoints
+	if port.KeepsLocal(portal.Kind, true) {
+		st.Listener, endpoints = local, port.Local
+	}
+	if len(endpoints) == 0 {
+		st.State = proxy.StateRefusing
+	}
+	if port.PartsOutside(portal.Kind) {
+		st.Outside = &proxy.OutsideStatus{Listener: local, State: proxy.StateServing}
+		if len(port.Local) == 0 {
+			st.Outside = &proxy.OutsideStatus{State: proxy.StateDropping}
+		}
+	}
+	return st
+}
+
 // aWorld is a running proxy with nftables on a node.
 func aWorld() World {
 	web := aPort("web", service.TCP, []service.Portal{
@@ -59,21 +82,24 @@ func aWorld() World {
 	unready.Unused = web.Unused
 	taken := aPort("taken", service.TCP, []service.Portal{{Kind: service.ExternalIP, Addr: at("192.0.2.2:22")}}, "10.10.2.2:22")
 	full := aPort("full", service.TCP, []service.Portal{clusterIP("10.96.0.13:80")}, "10.10.2.2:80")
-	ports := []service.Port{dns, empty, full, taken, unready, web}
+	local := aPort("local", service.TCP, []service.Portal{clusterIP("10.96.0.14:80"), {Kind: service.NodePort, Addr: at("192.0.2.2:30090")}}, "10.10.2.2:80", "10.10.2.3:80")
+	local.InternalLocal, local.ExternalLocal, local.Local = true, true, local.Endpoints[1:]
+	away := aPort("away", service.TCP, []service.Portal{clusterIP("10.96.0.15:80"), {Kind: service.LoadBalancer, Addr: at("203.0.113.1:80")}}, "10.10.2.2:80")
+	away.InternalLocal, away.ExternalLocal = true, true
+	ranged := aPort("ranged", service.UDP, []service.Portal{{Kind: service.LoadBalancer, Addr: at("203.0.113.2:53")}}, "10.10.2.2:53")
+	ranged.Sources = service.SourceRanges{Limited: true, Allowed: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/25"), netip.MustParsePrefix("10.0.0.0/8")}}
+	ports := []service.Port{away, dns, empty, full, local, ranged, taken, unready, web}
 
-	served := FromFile(ports, func(p service.Protocol, to netip.AddrPort) string {
-		if to.Addr().Is6() {
-			return "[fd77::1]:10000"
-		}
-		return "169.254.77.1:10001"
-	})
+	onNode := config.Node{
+		Name: "node-a", Local: []netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")},
+		ListenAddrs: []netip.Addr{netip.MustParseAddr("169.254.77.1"), netip.MustParseAddr("fd77::1")},
+		PortRange:   config.PortRange{First: 10000, Last: 29999},
+		LocalPods:   service.LocalPods{Ranges: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}},
+	}
+	served := World{Ports: ports, Node: onNode}.FromFile(statusOf)
 	return World{
 		Live: true, Now: moment(), Redirect: "nftables", Ports: ports, Complete: true,
-		Node: config.Node{
-			Name: "node-a", Local: []netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")},
-			ListenAddrs: []netip.Addr{netip.MustParseAddr("169.254.77.1"), netip.MustParseAddr("fd77::1")},
-			PortRange:   config.PortRange{First: 10000, Last: 29999},
-		},
+		Node: onNode,
 		Problems: []service.Problem{{
 			Object: "Service shop/late", Field: "spec.clusterIPs[0]", Reason: "AddressInUse",
 			Detail: "10.96.0.99:80/TCP belongs to Service shop/other", Advice: "choose another address",
@@ -110,16 +136,16 @@ func TestExplain(t *testing.T) {
 	withoutRules := func(w *World) { w.Redirect, w.Node.NoRedirect, w.Node.ListenAddrs = "none", true, nil }
 	fromFile := func(w *World) {
 		w.Live = false
-		w.Prospect = FromFile(w.Ports, func(service.Protocol, netip.AddrPort) string { return "169.254.77.1:10001" })
+		w.Prospect = w.FromFile(statusOf)
 	}
 	allRest := func(w *World) {
 		w.Prospect = func(service.Protocol, netip.AddrPort, netip.Addr) (proxy.Prospect, bool) {
 			return proxy.Prospect{
-				Port: w.Ports[5], Timings: proxy.DefaultTimings(),
+				Port: w.Ports[len(w.Ports)-1], Timings: proxy.DefaultTimings(),
 				Portal: proxy.PortalStatus{Kind: service.ClusterIP, Listener: "169.254.77.1:10001", State: proxy.StateServing},
 				Forecast: loadbalancer.Forecast{Endpoints: []loadbalancer.EndpointStatus{
-					{Endpoint: w.Ports[5].Endpoints[0], RestingUntil: moment().Add(time.Second), Failures: 1},
-					{Endpoint: w.Ports[5].Endpoints[1], RestingUntil: moment().Add(30 * time.Second), Failures: 9},
+					{Endpoint: w.Ports[len(w.Ports)-1].Endpoints[0], RestingUntil: moment().Add(time.Second), Failures: 1},
+					{Endpoint: w.Ports[len(w.Ports)-1].Endpoints[1], RestingUntil: moment().Add(30 * time.Second), Failures: 9},
 				}},
 			}, true
 		}
@@ -150,6 +176,16 @@ func TestExplain(t *testing.T) {
 		"other-protocol":   {"tcp", "10.96.0.12:53", "", nil, Elsewhere},
 		"other-port":       {"tcp", "10.96.0.10:8080", "", nil, Elsewhere},
 		"other-node-addr":  {"tcp", "192.0.2.3:30080", "", nil, Elsewhere},
+		"local-outside":    {"tcp", "192.0.2.2:30090", "198.51.100.1", nil, Served},
+		"local-pod":        {"tcp", "192.0.2.2:30090", "10.244.1.7", nil, Served},
+		"local-internal":   {"tcp", "10.96.0.14:80", "10.244.1.7", nil, Served},
+		"away-outside":     {"tcp", "203.0.113.1:80", "", nil, Dropped},
+		"away-no-rules":    {"tcp", "203.0.113.1:80", "198.51.100.1", withoutRules, Refused},
+		"away-node":        {"tcp", "203.0.113.1:80", "192.0.2.2", nil, Served},
+		"away-internal":    {"tcp", "10.96.0.15:80", "", nil, Refused},
+		"barred":           {"udp", "203.0.113.2:53", "198.51.100.1", nil, Dropped},
+		"barred-no-rules":  {"udp", "203.0.113.2:53", "198.51.100.1", withoutRules, Dropped},
+		"admitted":         {"udp", "203.0.113.2:53", "10.1.1.1", nil, Served},
 		"problem":          {"tcp", "10.96.0.99:80", "", nil, Elsewhere},
 		"an-endpoint":      {"tcp", "10.10.2.2:8080", "", nil, Elsewhere},
 	} {

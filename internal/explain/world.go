@@ -32,30 +32,30 @@ type World struct {
 // hasRules says whether packets are led by rules.
 func (w World) hasRules() bool { return !w.Node.NoRedirect }
 
+// isInside says whether an address is that of this node or of a pod on it.
+func (w World) isInside(a netip.Addr) bool {
+	return a.IsValid() && (w.isLocal(a) || w.Node.LocalPods.Contains(a))
+}
+
 // isLocal says whether an address is this node's.
 func (w World) isLocal(a netip.Addr) bool {
 	return a.IsLoopback() || slices.Contains(w.Node.Local, a) || slices.Contains(w.Node.ListenAddrs, a)
 }
 
 // FromFile is a Prospect for what files say, before anybody has connected:
-// listener says where the listener of a portal would stand.
-func FromFile(ports []service.Port, listener func(service.Protocol, netip.AddrPort) string) func(service.Protocol, netip.AddrPort, netip.Addr) (proxy.Prospect, bool) {
+// statusOf says where the listeners of a portal would stand.
+func (w World) FromFile(statusOf func(service.Port, service.Portal) proxy.PortalStatus) func(service.Protocol, netip.AddrPort, netip.Addr) (proxy.Prospect, bool) {
 	return func(protocol service.Protocol, to netip.AddrPort, from netip.Addr) (proxy.Prospect, bool) {
-		for _, port := range ports {
+		for _, port := range w.Ports {
 			for _, portal := range port.Portals {
 				if port.Protocol != protocol || portal.Addr != to {
 					continue
 				}
 				group := loadbalancer.NewGroup(time.Now)
-				group.Update(port.Endpoints, port.Affinity)
-				state := proxy.StateServing
-				if len(port.Endpoints) == 0 {
-					state = proxy.StateRefusing
-				}
-				return proxy.Prospect{
-					Port: port, Forecast: group.Forecast(from), Timings: proxy.DefaultTimings(),
-					Portal: proxy.PortalStatus{Kind: portal.Kind, Addr: to, Listener: listener(protocol, to), State: state},
-				}, true
+				group.UpdateSets(port.Endpoints, port.Local, port.Affinity)
+				p := proxy.NewProspect(port, statusOf(port, portal), from, w.isInside(from), group)
+				p.Timings = proxy.DefaultTimings()
+				return p, true
 			}
 		}
 		return proxy.Prospect{}, false

@@ -25,13 +25,6 @@ import (
 // be busy.
 const Patience = 20 * time.Second
 
-// The names of the node's interfaces. Every other host has its one as "eth0".
-const (
-	NodeToClient = "eth-client"
-	NodeToBack   = "eth-back"
-	NodeToPod    = "cali-pod" // has no IPv4 address
-)
-
 // Bed is a network of four hosts.
 type Bed struct {
 	Client *Host // a neighbour of the node

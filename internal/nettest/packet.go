@@ -8,6 +8,13 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
+// The names of the node's interfaces. Every other host has its one as "eth0".
+const (
+	NodeToClient = "eth-client"
+	NodeToBack   = "eth-back"
+	NodeToPod    = "cali-pod" // has no IPv4 address
+)
+
 // Packet is the first one of a connection or flow.
 type Packet struct {
 	From  string // "client", "pod", "node"

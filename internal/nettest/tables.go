@@ -3,6 +3,7 @@ package nettest
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/userspace-proxy/userspace-proxy/service"
@@ -127,4 +128,111 @@ func (p Parts) Asks() []Ask {
 		{node, p.Loopback + ":30080", own, Passes},
 		{node, p.Loopback + ":30081", own, Passes},
 	}
+}
+
+// SourceOf is the address that packets of a host of the bed come from.
+func SourceOf(from string, f service.Family) netip.Addr {
+	addr := map[string]string{"client": "10.10.1.2", "pod": "10.10.3.2", "node": "10.10.2.1"}[from]
+	if f == service.IPv6 {
+		addr = map[string]string{"client": "fd10:1::2", "pod": "fd10:3::2", "node": "fd10:2::1"}[from]
+	}
+	return netip.MustParseAddr(addr)
+}
+
+// Source is the same, as a range of that address alone.
+func (p Parts) Source(from string) netip.Prefix {
+	a := SourceOf(from, p.Family)
+	return netip.PrefixFrom(a, a.BitLen())
+}
+
+// LocalPods are the ways to tell the pod's traffic.
+func LocalPods() map[string]service.LocalPods {
+	return map[string]service.LocalPods{
+		"ranges":     {Ranges: []netip.Prefix{netip.MustParsePrefix("10.10.3.0/24"), netip.MustParsePrefix("fd10:3::/64")}},
+		"interface":  {Interface: NodeToPod},
+		"interfaces": {Interface: "cali*"},
+	}
+}
+
+// Scoped are redirects that depend on who sends: for Everyone to a listener at
+// 10000, for Outside to one at 10001, denied for one of them, or with source
+// ranges.
+func (p Parts) Scoped() []service.Redirect {
+	var all []service.Redirect
+	from := func(hosts ...string) (s service.SourceRanges) {
+		s.Limited = true
+		for _, h := range hosts {
+			s.Allowed = append(s.Allowed, p.Source(h))
+		}
+		s.Allowed = service.Disjoint(s.Allowed)
+		return s
+	}
+	wide := from()
+	wide.Allowed = service.Disjoint([]netip.Prefix{netip.PrefixFrom(p.Source("client").Addr(), p.Source("client").Bits()-8)})
+	for _, proto := range []string{"TCP ", "UDP "} {
+		add := func(portal string, scope service.Scope, sources service.SourceRanges, action service.Action) {
+			r := Redirect("local", proto+portal, action)
+			r.Scope, r.Sources = scope, sources
+			if action == service.ToListener {
+				port := map[service.Scope]string{service.Everyone: ":10000", service.Outside: ":10001"}[scope]
+				r.Listener = netip.MustParseAddrPort(p.Listen + port)
+			}
+			all = append(all, r)
+		}
+		anyone := service.SourceRanges{}
+		for _, portal := range []string{p.Portal(20, 80), p.Node + ":30090", p.Loopback + ":30090"} {
+			add(portal, service.Everyone, anyone, service.ToListener)
+			add(portal, service.Outside, anyone, service.ToListener)
+		}
+		add(p.Portal(21, 80), service.Everyone, anyone, service.ToListener)
+		add(p.Portal(21, 80), service.Outside, anyone, service.Drop)
+		add(p.Portal(22, 80), service.Everyone, anyone, service.ToListener)
+		add(p.Portal(22, 80), service.Outside, anyone, service.Refuse)
+		add(p.Portal(23, 80), service.Outside, anyone, service.ToListener)
+		add(p.Portal(24, 80), service.Everyone, anyone, service.Refuse)
+		add(p.Portal(24, 80), service.Outside, anyone, service.ToListener)
+		add(p.Portal(25, 80), service.Everyone, anyone, service.Drop)
+		add(p.Portal(25, 80), service.Outside, anyone, service.ToListener)
+		add(p.Portal(26, 80), service.Everyone, wide, service.ToListener)
+		add(p.Portal(27, 80), service.Everyone, from("node", "pod"), service.ToListener)
+		add(p.Portal(28, 80), service.Everyone, from("client", "node"), service.ToListener)
+		add(p.Portal(28, 80), service.Outside, from("client", "node"), service.ToListener)
+		add(p.Portal(29, 80), service.Everyone, from(), service.ToListener)
+	}
+	return all
+}
+
+// ScopedAsks are what must become of packets where these redirects are in force.
+// Where pods cannot be told, theirs are others'.
+func (p Parts) ScopedAsks(podsKnown bool) []Ask {
+	const own = 0x4000000
+	toAll, toOutside := "listener "+p.Listen+":10000", "listener "+p.Listen+":10001"
+	var asks []Ask
+	add := func(dst, client, inside string) {
+		asks = append(asks, Ask{[]string{"client"}, dst, 0, client}, Ask{[]string{"node"}, dst, 0, inside})
+		if !podsKnown {
+			inside = client
+		}
+		asks = append(asks, Ask{[]string{"pod"}, dst, 0, inside})
+	}
+	add(p.Portal(20, 80), toOutside, toAll)
+	add(p.Node+":30090", toOutside, toAll)
+	add(p.Portal(21, 80), Dropped, toAll)
+	add(p.Portal(22, 80), Refused, toAll)
+	add(p.Portal(23, 80), toOutside, Passes)
+	add(p.Portal(24, 80), toOutside, Refused)
+	add(p.Portal(25, 80), toOutside, Dropped)
+	return slices.Concat(asks, []Ask{
+		{[]string{"client"}, p.Portal(26, 80), 0, toAll},
+		{[]string{"pod", "node"}, p.Portal(26, 80), 0, Dropped},
+		{[]string{"client"}, p.Portal(27, 80), 0, Dropped},
+		{[]string{"pod", "node"}, p.Portal(27, 80), 0, toAll},
+		{[]string{"client"}, p.Portal(28, 80), 0, toOutside},
+		{[]string{"node"}, p.Portal(28, 80), 0, toAll},
+		{[]string{"pod"}, p.Portal(28, 80), 0, Dropped},
+		{[]string{"client", "pod", "node"}, p.Portal(29, 80), 0, Dropped},
+		{[]string{"node"}, p.Loopback + ":30090", 0, toAll},
+		{[]string{"node"}, p.Portal(21, 80), own, Passes},
+		{[]string{"node"}, p.Portal(29, 80), own, Passes},
+	})
 }

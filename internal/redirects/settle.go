@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/go-multierror"
 
@@ -25,12 +27,14 @@ type Place struct {
 type portal struct {
 	addr     netip.AddrPort
 	protocol service.Protocol
+	scope    service.Scope
 }
 
 // Settle returns the redirects that can be expressed, sorted by portal, their
 // addresses without an IPv4-in-IPv6 form and listeners where the action needs
 // one. Those that cannot be expressed are left out and named in the error; the
-// others are whole. Redirects of a family that is not served are skipped.
+// others are whole. Skipped are redirects of a family that is not served, and
+// those of loopback portals for Outside: nothing comes to one from there.
 func Settle(all []service.Redirect, at Place) ([]service.Redirect, error) {
 	settled := make(map[portal]service.Redirect, len(all))
 	var faults *multierror.Error
@@ -46,8 +50,11 @@ func Settle(all []service.Redirect, at Place) ([]service.Redirect, error) {
 		if _, served := at.Listen[service.FamilyOf(r.Portal.Addr())]; !served {
 			continue
 		}
-		key := portal{r.Portal, r.Protocol}
-		if first, taken := settled[key]; taken && first != r {
+		if r.Scope == service.Outside && r.Portal.Addr().IsLoopback() {
+			continue
+		}
+		key := portal{r.Portal, r.Protocol, r.Scope}
+		if first, taken := settled[key]; taken && !first.Equal(r) {
 			// Resolve lets only one Service have a portal. Whoever calls
 			// without it gets the same winner in whatever order.
 			if compare(first, r) > 0 {
@@ -62,7 +69,7 @@ func Settle(all []service.Redirect, at Place) ([]service.Redirect, error) {
 }
 
 func byPortal(a, b service.Redirect) int {
-	return cmp.Or(a.Portal.Compare(b.Portal), cmp.Compare(a.Protocol, b.Protocol))
+	return cmp.Or(a.Portal.Compare(b.Portal), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Scope, b.Scope))
 }
 
 // compare orders redirects of one portal by who gets it.
@@ -71,6 +78,7 @@ func compare(a, b service.Redirect) int {
 		cmp.Compare(a.Service.String(), b.Service.String()),
 		cmp.Compare(a.Action, b.Action),
 		a.Listener.Compare(b.Listener),
+		cmp.Compare(fmt.Sprint(a.Sources), fmt.Sprint(b.Sources)),
 	)
 }
 
@@ -85,6 +93,10 @@ func (at Place) settle(r service.Redirect) (service.Redirect, string) {
 		return r, "no port"
 	case r.Protocol != service.TCP && r.Protocol != service.UDP:
 		return r, fmt.Sprintf("no protocol %q here", r.Protocol)
+	case r.Scope != service.Everyone && r.Scope != service.Outside:
+		return r, fmt.Sprintf("no scope %q", r.Scope)
+	case !rangesOf(service.FamilyOf(addr), r.Sources):
+		return r, "source ranges of another family, or that overlap"
 	}
 	given := r.Listener
 	r.Listener = netip.AddrPort{}
@@ -102,6 +114,16 @@ func (at Place) settle(r service.Redirect) (service.Redirect, string) {
 	return r, ""
 }
 
+// rangesOf says whether source ranges are such as rules can express.
+func rangesOf(f service.Family, s service.SourceRanges) bool {
+	for _, p := range s.Allowed {
+		if !p.IsValid() || p.Addr().Is4In6() || p.Addr().Zone() != "" || service.FamilyOf(p.Addr()) != f || p.Bits() == 0 {
+			return false
+		}
+	}
+	return slices.Equal(s.Allowed, service.Disjoint(s.Allowed))
+}
+
 // InOrder is the error of some faults, each once, in whatever order they were
 // found.
 func InOrder(faults *multierror.Error) error {
@@ -110,4 +132,30 @@ func InOrder(faults *multierror.Error) error {
 		faults.Errors = slices.CompactFunc(faults.Errors, func(a, b error) bool { return a.Error() == b.Error() })
 	}
 	return faults.ErrorOrNil()
+}
+
+// interfaceName is what a rule may have as the name of an interface, which a *
+// may end. The kernel takes 15 bytes.
+var interfaceName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,15}$`)
+
+// CannotTell says why rules cannot tell local pods so; empty where they can.
+func CannotTell(l service.LocalPods) string {
+	if l.Interface != "" && !interfaceName.MatchString(strings.TrimSuffix(l.Interface, "*")) {
+		return fmt.Sprintf("%q is not an interface's name or the beginning of one", l.Interface)
+	}
+	if len(l.Ranges) > 0 && l.Interface != "" {
+		return "must be ranges or an interface, not both"
+	}
+	for _, f := range service.Families() {
+		ranges := l.Of(f)
+		for _, r := range ranges {
+			if !r.IsValid() || r.Bits() == 0 || r.Addr().Is4In6() || r.Addr().Zone() != "" {
+				return fmt.Sprintf("%s is not a range of pods", r)
+			}
+		}
+		if !slices.Equal(ranges, service.Disjoint(ranges)) {
+			return "ranges overlap, or are not sorted"
+		}
+	}
+	return ""
 }

@@ -36,6 +36,7 @@ type Report struct {
 type Hits struct {
 	Read    time.Time `json:"read,omitzero"`
 	Guarded uint64    `json:"guardedPackets"` // that talked to a listener past its portal
+	Barred  uint64    `json:"barredPackets"`  // to a load balancer address, from where nobody may come to it
 	Error   string    `json:"error,omitempty"`
 }
 
