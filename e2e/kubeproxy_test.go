@@ -52,25 +52,29 @@ func (v *volume) put(t *testing.T, files map[string]string) {
 	require.NoError(t, os.Rename(next, filepath.Join(v.dir, "..data")))
 }
 
-// Where pods of kubeadm's DaemonSet have their volumes.
+// Where pods of kubeadm's DaemonSet, and of ours, have their volumes.
 const (
-	configDir  = "/var/lib/kube-proxy"
-	accountDir = "/run/secrets/kubernetes.io/serviceaccount" // /var/run is a link
+	configDir    = "/var/lib/kube-proxy"
+	ownConfigDir = "/etc/userspace-proxy"
+	accountDir   = "/run/secrets/kubernetes.io/serviceaccount" // /var/run is a link
 )
 
-// launchPod runs the binary on a node as a container of kubeadm's DaemonSet is
-// run: with its arguments and volumes, in a mount namespace of its own.
-func launchPod(t *testing.T, node *nettest.Host, config, account *volume, args ...string) *proxy {
+// launchPod runs a program on a node as a container of a DaemonSet is run: with
+// its volumes, in a mount namespace of its own.
+func launchPod(t *testing.T, node *nettest.Host, config, account *volume, program ...string) *proxy {
 	t.Helper()
 	script := `set -e
 mount --make-rprivate /
 for at in /var/lib /run; do mount -t tmpfs tmpfs $at; done
-mkdir -p ` + configDir + " " + accountDir + `
+# An /etc of its own, with what is in the node's.
+mkdir /run/etc; cp -a /etc/. /run/etc; mount --bind /run/etc /etc
+mkdir -p ` + configDir + " " + ownConfigDir + " " + accountDir + `
 mount --bind "$1" ` + configDir + `
+mount --bind "$1" ` + ownConfigDir + `
 mount --bind "$2" ` + accountDir + `
 shift 2
 exec "$@"`
-	argv := append([]string{"unshare", "--mount", "sh", "-c", script, "sh", config.dir, account.dir, os.Getenv(binaryVariable)}, args...)
+	argv := append([]string{"unshare", "--mount", "sh", "-c", script, "sh", config.dir, account.dir}, program...)
 	p := &proxy{node: node, process: spawn(t, node, nil, argv...)}
 	t.Cleanup(func() { assert.NotContains(t, p.output.String(), "DATA RACE") })
 	return p
@@ -142,7 +146,7 @@ func TestKubeadm(t *testing.T) {
 	require.NoError(t, err)
 	config := newVolume(t, made.Data)
 
-	p := launchPod(t, bed.Node, config, cp.account(t, "kube-proxy"), "--config="+configDir+"/config.conf", "--hostname-override="+nodeName)
+	p := launchPod(t, bed.Node, config, cp.account(t, "kube-proxy"), os.Getenv(binaryVariable), "--config="+configDir+"/config.conf", "--hostname-override="+nodeName)
 	p.becomeHealthy(t)
 	serveNamed(t, bed.Back, "tcp", 8080, "a")
 	cp.put(t, object{

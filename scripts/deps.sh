@@ -28,6 +28,8 @@ tests)
     nc:netcat-openbsd
     setpriv:util-linux
     nsenter:util-linux
+    buildah:buildah # which makes the container's image
+    systemd-analyze:systemd
     promtool:prometheus # and prometheus itself, which scrapes the proxy
   )
   ;;

@@ -102,7 +102,7 @@ func (s *server) run(ctx context.Context) error {
 		func(status context.Context) error {
 			ctx, cancel := either(ctx, status)
 			defer cancel()
-			return together(ctx, s.services.Run, s.translator.run, s.proxier.Run, s.watchRules, s.firewall.run, s.writeEvents, s.watchConfig, s.watchNode)
+			return together(ctx, s.services.Run, s.translator.run, s.proxier.Run, s.watchRules, s.firewall.run, s.writeEvents, s.watchConfig, s.watchNode, s.notify)
 		})
 	if err == nil {
 		s.log.Info("stopped")

@@ -42,7 +42,8 @@ type server struct {
 	apiNode  atomic.Pointer[corev1.Node] // this machine, as the API server has it; nil: it has not, or was not asked
 	untuned  []tuning.Fault              // settings of the node that cannot be made
 
-	nodeWatch *nodeWatch
+	nodeWatch  *nodeWatch
+	supervisor string // NOTIFY_SOCKET; empty: nobody wants to know
 
 	metrics     *metric.Registry
 	programming prometheus.Histogram // time from a change to its being served
@@ -61,7 +62,7 @@ type server struct {
 // addresses and rights shows here: first what costs nothing to find out, last
 // what changes the machine. Whoever gets a server must run it.
 func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger) (*server, error) {
-	s := &server{options: o, log: log, started: time.Now(), nodeWatch: newNodeWatch()}
+	s := &server{options: o, log: log, started: time.Now(), nodeWatch: newNodeWatch(), supervisor: m.Getenv("NOTIFY_SOCKET")}
 	facts, err := node.Read(o.nodeOptions())
 	if err != nil {
 		return nil, usage(err) // there is a flag for what cannot be found out

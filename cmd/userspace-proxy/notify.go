@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// notify tells a supervisor of the kind of systemd (sd_notify(3), Type=notify)
+// that the proxy serves what is wanted, and later that it is stopping, where one
+// wants to know. It returns when ctx ends.
+func (s *server) notify(ctx context.Context) error {
+	if s.supervisor == "" {
+		<-ctx.Done()
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+	case <-s.translator.synced:
+		s.tellSupervisor("READY=1\nSTATUS=" + s.translator.summary(s.proxier.Status()))
+		<-ctx.Done()
+	}
+	s.tellSupervisor("STOPPING=1")
+	return nil
+}
+
+func (s *server) tellSupervisor(state string) {
+	conn, err := net.DialTimeout("unixgram", s.supervisor, time.Second) // a name that begins with @ is an abstract one
+	if err == nil {
+		_, err = conn.Write([]byte(state))
+		_ = conn.Close() // a datagram is sent or not
+	}
+	if err != nil {
+		s.log.WithError(err).Warn("NOTIFY_SOCKET: the supervisor cannot be told how the proxy does")
+	}
+}
