@@ -82,6 +82,9 @@ func (s *server) report(lists status.Lists) status.Report {
 
 // addHits tells how often each portal's rule was met.
 func (s *server) addHits(r *status.Report) {
+	if r.Synced.IsZero() {
+		return // there are no rules yet, and it is no fault that they cannot be read
+	}
 	h, at, err := s.hits.newest()
 	if err != nil {
 		r.Hits.Error = err.Error()
