@@ -146,7 +146,7 @@ func (a *acceptor) accept(waits bool) bool {
 	}
 	fd, client, err := acceptFD(a.sock.fd)
 	if err == 0 {
-		if why := a.refuses(client); why != "" {
+		if why := a.refuses(fd, client); why != "" {
 			resetOnClose(fd)
 			_ = unix.Close(fd)
 			s.budget.give(2)
@@ -179,8 +179,8 @@ func (a *acceptor) accept(waits bool) bool {
 }
 
 // refuses says why a client is to be reset; else it is admitted.
-func (a *acceptor) refuses(client netip.AddrPort) string {
-	if a.engine.shared.isOwn(client) {
+func (a *acceptor) refuses(fd int, client netip.AddrPort) string {
+	if a.engine.shared.isOwn(client, func() netip.AddrPort { return calledBy(fd) }) {
 		return refusedOwnDial
 	}
 	if bars(a.group, client.Addr()) {

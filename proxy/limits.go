@@ -171,8 +171,8 @@ func (l *limits) forget(served map[service.Key]*servicePort) {
 }
 
 // isOwn says whether a client that has come in is a dial of the proxy's own.
-func (s *shared) isOwn(client netip.AddrPort) bool {
-	is, first := s.own.turnsBack(client)
+func (s *shared) isOwn(client netip.AddrPort, called func() netip.AddrPort) bool {
+	is, first := s.own.turnsBack(client, called)
 	if first {
 		s.wake()
 	}

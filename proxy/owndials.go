@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,9 +28,9 @@ type ownDials struct {
 	known atomic.Int64                        // how many dials there are, those that are being added too
 
 	mu sync.Mutex
-	// dials are by their local end. The kernel gives one port to dials of
-	// several destinations at once; of those the newest is known.
-	dials map[netip.AddrPort]*ownDial
+	// dials are by their local end. The kernel gives one port to connections to
+	// several destinations at once: to several dials, and to a dial and a client.
+	dials map[netip.AddrPort][]*ownDial
 	loops map[foundLoop]time.Time // when last met
 }
 
@@ -53,7 +54,7 @@ const mostLoops = 100
 var errOwnDial = errors.New("it leads back to the proxy")
 
 func newOwnDials() *ownDials {
-	o := &ownDials{dials: make(map[netip.AddrPort]*ownDial), loops: make(map[foundLoop]time.Time)}
+	o := &ownDials{dials: make(map[netip.AddrPort][]*ownDial), loops: make(map[foundLoop]time.Time)}
 	o.here.Store(&map[netip.Addr]bool{})
 	return o
 }
@@ -83,7 +84,7 @@ func (o *ownDials) isHere(a netip.Addr) bool {
 // add makes a dial known, which is counted already. Its caller holds mu.
 func (o *ownDials) add(local netip.AddrPort, d *ownDial) {
 	d.local = local
-	o.dials[local] = d
+	o.dials[local] = append(o.dials[local], d)
 }
 
 // remove is for a dial that is closed; nil is none of these.
@@ -93,7 +94,8 @@ func (o *ownDials) remove(d *ownDial) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.dials[d.local] == d {
+	rest := slices.DeleteFunc(o.dials[d.local], func(other *ownDial) bool { return other == d })
+	if o.dials[d.local] = rest; len(rest) == 0 {
 		delete(o.dials, d.local)
 	}
 	o.known.Add(-1)
@@ -110,17 +112,25 @@ func (o *ownDials) hasComeBack(d *ownDial) bool {
 }
 
 // turnsBack says whether a client is a dial of the proxy's own, and notes that
-// it came back: it is to be turned away, and its endpoint to rest.
-func (o *ownDials) turnsBack(client netip.AddrPort) (is, first bool) {
+// it came back: it is to be turned away, and its endpoint to rest. called tells
+// which address the client has called, for a client of this host may have the
+// port of a dial, to another address. It is asked where that may be so.
+func (o *ownDials) turnsBack(client netip.AddrPort, called func() netip.AddrPort) (is, first bool) {
 	if o.known.Load() == 0 || !o.isHere(client.Addr()) {
 		return false, false
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	d := o.dials[client]
-	if d == nil {
+	dials := o.dials[client]
+	if len(dials) == 0 {
 		return false, false
 	}
+	to := withoutZone(called())
+	at := slices.IndexFunc(dials, func(d *ownDial) bool { return withoutZone(d.endpoint) == to })
+	if at < 0 {
+		return false, false
+	}
+	d := dials[at]
 	d.cameBack = true
 	d.group.Failed(d.endpoint)
 	_, seen := o.loops[d.foundLoop]
@@ -129,6 +139,11 @@ func (o *ownDials) turnsBack(client netip.AddrPort) (is, first bool) {
 	}
 	o.loops[d.foundLoop] = time.Now()
 	return true, !seen
+}
+
+// withoutZone is an address as rules know it.
+func withoutZone(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
 // problems are the loops that were met, as long as they may be there.

@@ -109,13 +109,24 @@ func TestOwnDialsThatShareALocalPortAreAllForgotten(t *testing.T) {
 		return d
 	}
 	older, newer := dial(80), dial(81)
+	calling := func(port uint16) func() netip.AddrPort {
+		return func() netip.AddrPort { return netip.AddrPortFrom(local.Addr(), port) }
+	}
+	is, _ := o.turnsBack(local, calling(80))
+	assert.True(t, is)
+	assert.True(t, o.hasComeBack(older))
+	assert.False(t, o.hasComeBack(newer))
 	o.remove(older)
-	is, _ := o.turnsBack(local)
+	is, _ = o.turnsBack(local, calling(80))
+	assert.False(t, is, "it is gone")
+	is, _ = o.turnsBack(local, calling(82))
+	assert.False(t, is, "a client that has a dial's port, and calls another address")
+	is, _ = o.turnsBack(local, calling(81))
 	assert.True(t, is, "the newer is still there")
 	assert.True(t, o.hasComeBack(newer))
-	assert.False(t, o.hasComeBack(older))
 	o.remove(newer)
 	assert.Zero(t, o.known.Load())
-	is, _ = o.turnsBack(local)
+	assert.Empty(t, o.dials)
+	is, _ = o.turnsBack(local, calling(81))
 	assert.False(t, is)
 }

@@ -185,7 +185,9 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 	defer s.limits.release(client.Addr(), l.open)
 	defer s.budget.give(2)
 	s.tcp.dialer.under.settle(client.Addr())
-	if s.isOwn(client) {
+	// What rules have made of the address cannot be asked for here: a dial that
+	// comes back by somebody else's is taken for a client, and limits bound it.
+	if s.isOwn(client, func() netip.AddrPort { return tcpAddr(conn.LocalAddr()) }) {
 		(&peer{conn: conn}).reset()
 		l.turnAway(refusedOwnDial, client)
 		return
