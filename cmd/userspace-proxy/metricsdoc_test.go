@@ -30,7 +30,10 @@ func definitions(t *testing.T) []metric.Definition {
 	require.NoError(t, o.completeRun(flags))
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	m := Main{Stdin: strings.NewReader("apiVersion: v1\nkind: List\nitems: []\n"), Stdout: io.Discard, Stderr: io.Discard}
+	m := Main{
+		Stdin: strings.NewReader("apiVersion: v1\nkind: List\nitems: []\n"), Stdout: io.Discard, Stderr: io.Discard,
+		Getenv: func(string) string { return "" },
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s, err := m.newServer(ctx, o, log)
 	require.NoError(t, err)
@@ -92,7 +95,7 @@ What kube-proxy has and this does not:
 | ` + "`kubeproxy_sync_proxy_rules_iptables_total`, `…_iptables_last`, `…_iptables_partial_restore_failures_total`" + ` | rules are a fixed few and one for each portal: ` + "`userspace_proxy_service_ports`" + ` |
 | ` + "`kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total`" + ` | cleaning up is part of the transaction |
 | ` + "`kubeproxy_conntrack_reconciler_sync_duration_seconds`" + ` | it is part of the reconcile, and of its duration |
-| ` + "`kubeproxy_sync_proxy_rules_no_local_endpoints_total`" + ` | there are no Local policies yet |
+| ` + "`kubeproxy_sync_proxy_rules_no_local_endpoints_total`" + ` | not counted; ` + "`userspace-proxy status`" + ` tells the state of each portal |
 | ` + "`kubeproxy_iptables_…`, `kubeproxy_nftables_localhost_…`" + ` | nothing of the kind is needed: node ports on loopback are ordinary listeners |
 | ` + "`kubeproxy_sync_proxy_rules_winkernel_…`" + ` | off Linux there are no rules |
 
