@@ -28,6 +28,7 @@ type sender struct {
 	sent    int
 	refused int            // number of the last datagram sent before a refusal came
 	by      map[string]int // number of the last datagram that each server has answered
+	heard   map[int]bool   // those that any has answered
 }
 
 // keepSending sends from a host until the test ends.
@@ -35,7 +36,7 @@ func keepSending(t *testing.T, from *nettest.Host, to string) *sender {
 	t.Helper()
 	conn, err := from.Dial(t.Context(), "udp", to)
 	require.NoError(t, err)
-	s := &sender{from: from, to: to, conn: conn, by: make(map[string]int)}
+	s := &sender{from: from, to: to, conn: conn, by: make(map[string]int), heard: make(map[int]bool)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { s.send(ctx) })
@@ -79,6 +80,7 @@ func (s *sender) receive() {
 		i, _ := strconv.Atoi(number)
 		s.mu.Lock()
 		s.by[name] = max(s.by[name], i)
+		s.heard[i] = true
 		s.mu.Unlock()
 	}
 }
@@ -104,6 +106,19 @@ func (s *sender) answeredBy(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.by[name]
+}
+
+// lost are those after one number and up to another that nobody has answered.
+func (s *sender) lost(after, upTo int) []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lost []int
+	for n := after + 1; n <= upTo; n++ {
+		if !s.heard[n] {
+			lost = append(lost, n)
+		}
+	}
+	return lost
 }
 
 // String says how far it has come.
