@@ -271,7 +271,7 @@ func TestSemantics_loadBalancerSourceRanges(t *testing.T) {
 			default/web:http/TCP/IPv6 from [fd00::/8]` + servedV6,
 	}, {
 		name:    "spaces around them, bits beyond them and leading zeros do not matter, nor that one is within another",
-		objects: []any{svc("default/web", ingress(vip("203.0.113.1")), sourceRanges(" 010.1.2.3/8 ", "10.9.0.0/16", "10.0.0.0/8"))},
+		objects: []any{svc("default/web", ingress(vip("203.0.113.1")), sourceRanges(" 010.1.2.3/8 ", "10.9.0.0/16", "::ffff:10.8.0.0/112", "10.0.0.0/8"))},
 		want:    "default/web:http/TCP/IPv4 from [10.0.0.0/8]" + served,
 	}, {
 		name:    "a /0 lets all in, spaces or not",

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
 	"github.com/userspace-proxy/userspace-proxy/service"
@@ -95,6 +96,8 @@ func FuzzResolve(f *testing.F) {
 		require.Equal(t, r, config.Resolve(s, n), "twice the same")
 		checkPorts(t, r.Ports)
 		checkEndpoints(t, r.Ports, s, n)
+		checkLocal(t, r.Ports, n)
+		checkRedirects(t, r.Ports)
 		require.True(t, slices.IsSortedFunc(r.Problems, service.Problem.Compare))
 		for _, p := range r.Problems {
 			require.NotEmpty(t, p.Object)
@@ -167,6 +170,54 @@ func checkEndpoints(t *testing.T, list []service.Port, s config.Snapshot, n conf
 			require.False(t, seen[ep.Addr], "%s of %s is listed twice", ep.Addr, p.Key)
 			seen[ep.Addr] = true
 			require.NotEmpty(t, ep.Why)
+		}
+	}
+}
+
+func checkLocal(t *testing.T, list []service.Port, n config.Node) {
+	for _, p := range list {
+		require.True(t, p.InternalLocal || p.ExternalLocal || p.Local == nil, p.Key)
+		require.True(t, len(p.Endpoints) > 0 || len(p.Local) == 0, "what is picked here could be picked anywhere, if nothing else can: %s", p.Key)
+		for i, ep := range p.Local {
+			require.Equal(t, n.Name, ep.Node, p.Key)
+			require.True(t, i == 0 || p.Local[i-1].Addr.Compare(ep.Addr) < 0, "sorted, none twice: %s", p.Key)
+			require.NotContains(t, p.Unused, service.UnusedEndpoint{Endpoint: ep}, p.Key)
+		}
+		require.Equal(t, p.Sources.Allowed, service.Disjoint(p.Sources.Allowed), p.Key)
+		for _, r := range p.Sources.Allowed {
+			require.Equal(t, p.Family, service.FamilyOf(r.Addr()), p.Key)
+			require.Positive(t, r.Bits(), p.Key)
+		}
+	}
+}
+
+// checkRedirects: for everybody at each portal there is exactly one thing to do,
+// and no two redirects contradict each other.
+func checkRedirects(t *testing.T, list []service.Port) {
+	all, local := netip.MustParseAddrPort("169.254.77.1:10000"), netip.MustParseAddrPort("169.254.77.1:10001")
+	type way struct {
+		at       netip.AddrPort
+		protocol service.Protocol
+		scope    service.Scope
+	}
+	ways := map[way]service.Redirect{}
+	for _, p := range list {
+		for _, portal := range p.Portals {
+			for _, r := range p.Redirects(portal, all, local) {
+				w := way{r.Portal, r.Protocol, r.Scope}
+				require.NotContains(t, ways, w)
+				ways[w] = r
+				require.Equal(t, r.Action == service.ToListener, r.Listener.IsValid())
+				require.True(t, r.Listener != local || p.UsesLocal(), p.Key)
+				require.True(t, r.Listener != all || p.UsesAll(), p.Key)
+			}
+			everyone, led := ways[way{portal.Addr, p.Protocol, service.Everyone}]
+			require.True(t, led, "%s of %s is led nowhere", portal, p.Key)
+			if outside, parted := ways[way{portal.Addr, p.Protocol, service.Outside}]; parted {
+				require.NotEqual(t, everyone.Listener, outside.Listener, p.Key)
+				require.True(t, everyone.Sources.Equal(outside.Sources), p.Key)
+				require.Equal(t, everyone.Service, outside.Service)
+			}
 		}
 	}
 }
@@ -253,7 +304,13 @@ func (d *dice) service(name string) *corev1.Service {
 		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, vip(ip))
 	}
 	if d.chance() {
-		s.Spec.LoadBalancerSourceRanges = []string{pickOne(d, "0.0.0.0/0", "::/0", "10.0.0.0/8", "nonsense", "")}
+		s.Spec.LoadBalancerSourceRanges = []string{
+			pickOne(d, "0.0.0.0/0", "::/0", "10.0.0.0/8", "nonsense", ""), pickOne(d, "10.0.0.0/8", "fd00::/8", "192.0.2.1/24", "10.9.0.0/16"),
+		}
+	}
+	if d.chance() {
+		externalPolicy(pickOne(d, "Local", "Cluster", "odd"))(s)
+		internalPolicy(pickOne(d, "Local", "Cluster", "odd"))(s)
 	}
 	if d.chance() {
 		seconds := d.port()
@@ -268,6 +325,7 @@ func (d *dice) slice(name, ofService string) *discoveryv1.EndpointSlice {
 	for range d.upTo(5) {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
 			Addresses: d.addresses(),
+			NodeName:  pickOne(d, nil, ptr.To("node-1"), ptr.To("node-2"), ptr.To("")),
 			Conditions: discoveryv1.EndpointConditions{
 				Ready: d.maybe(), Serving: d.maybe(), Terminating: d.maybe(),
 			},

@@ -77,7 +77,8 @@ func everyRange(f service.Family) string {
 }
 
 // parseRange reads a range of addresses as Kubernetes' own components do; spaces
-// around it and bits beyond its length do not matter.
+// around it and bits beyond its length do not matter. IPv4 addresses mapped into
+// IPv6 are those IPv4 addresses.
 func parseRange(s string) (netip.Prefix, error) {
 	_, n, err := utilnet.ParseCIDRSloppy(strings.TrimSpace(s))
 	if err != nil {
@@ -87,6 +88,9 @@ func parseRange(s string) (netip.Prefix, error) {
 	bits, _ := n.Mask.Size()
 	if !ok || bits < 0 {
 		return netip.Prefix{}, fmt.Errorf("%q is not a range of addresses", s)
+	}
+	if a.Is4In6() && bits >= 96 {
+		a, bits = a.Unmap(), bits-96
 	}
 	return netip.PrefixFrom(a, bits).Masked(), nil
 }

@@ -24,6 +24,7 @@ type statusz struct {
 		Portals        []struct {
 			Addr, State, Listener string
 			Hits                  int
+			Outside               *struct{ State string }
 		}
 		Endpoints []struct {
 			Addr, Why          string

@@ -67,8 +67,16 @@ func (w *walk) service(name string) string {
 		p.nodePort = 30080 + int(name[1]-'0')
 	}
 	o.ports = append(o.ports, p)
+	if w.random.IntN(3) == 0 {
+		o.ingress = []string{"10.96.0.20", "fd96::20"}
+	}
+	for _, one := range []string{"internalTrafficPolicy: Local\n", "externalTrafficPolicy: Local\n", "loadBalancerSourceRanges: [10.10.1.0/24, \"fd10:1::/64\"]\n"} {
+		if w.random.IntN(3) == 0 {
+			o.spec += one
+		}
+	}
 	text := o.service()
-	if w.random.IntN(2) == 0 {
+	if w.random.IntN(2) == 0 && len(o.ingress) == 0 { // its status would be in between
 		text += fmt.Sprintf("  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: %d}}\n", 100+w.random.IntN(3))
 	}
 	return text
@@ -90,7 +98,7 @@ func (w *walk) slice(name string) string {
 	some := w.random.IntN(3)
 	for i := range some {
 		host, _, _ := strings.Cut(w.tcp[2*i], ":")
-		fmt.Fprintf(&b, "- {addresses: [%q], conditions: {ready: %t}}\n", host, w.random.IntN(4) > 0)
+		fmt.Fprintf(&b, "- {addresses: [%q], nodeName: node-%c, conditions: {ready: %t}}\n", host, 'a'+rune(w.random.IntN(2)), w.random.IntN(4) > 0)
 	}
 	if some == 0 {
 		return strings.Replace(b.String(), "endpoints:\n", "endpoints: []\n", 1)
@@ -116,6 +124,9 @@ func stateOf(t *testing.T, p *proxy, lead way) state {
 		line := port.Name + " affinity " + port.Affinity
 		for _, portal := range port.Portals {
 			line += " at " + portal.Addr + " " + portal.State
+			if portal.Outside != nil {
+				line += " from outside " + portal.Outside.State
+			}
 		}
 		for _, e := range port.Endpoints {
 			if strings.HasPrefix(e.Why, "rests for") { // of what has happened, not of what there is
@@ -179,7 +190,7 @@ func TestCase43_AnyOrderOfEvents(t *testing.T) {
 		w := &walk{dir: t.TempDir(), random: rand.New(rand.NewPCG(seed, 43))}
 		w.tcp = serveNamed(t, bed.Back, "tcp", 8080, "a", "b")
 		w.udp = serveNamed(t, bed.Back, "udp", 8080, "a", "b")
-		walked := lead.startIn(t, bed.Node, w.dir, "--min-sync-period=10ms", "--drain-timeout=0s")
+		walked := lead.startIn(t, bed.Node, w.dir, append(lead.detection(), "--drain-timeout=0s")...)
 		for range 3 {
 			for range 15 {
 				w.step(t)
@@ -187,7 +198,7 @@ func TestCase43_AnyOrderOfEvents(t *testing.T) {
 			walked.takesNoMore(t)
 			want := settledStateOf(t, walked, lead)
 			walked.stop(t)
-			walked = lead.startIn(t, bed.Node, w.dir, "--min-sync-period=10ms", "--drain-timeout=0s")
+			walked = lead.startIn(t, bed.Node, w.dir, append(lead.detection(), "--drain-timeout=0s")...)
 			walked.takesNoMore(t)
 			requireState(t, walked, lead, want)
 		}

@@ -36,7 +36,7 @@ func (p Port) IsLocal(k PortalKind) bool {
 // KeepsLocal says whether a client must have an endpoint of this node: one who is
 // inside, this node or a pod on it, need not at external addresses.
 func (p Port) KeepsLocal(k PortalKind, inside bool) bool {
-	return p.IsLocal(k) && !(k.IsExternal() && inside)
+	return p.IsLocal(k) && (!k.IsExternal() || !inside)
 }
 
 // IsExternal says whether a kind's portals are for clients outside of the

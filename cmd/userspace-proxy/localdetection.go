@@ -88,6 +88,9 @@ func podRange(s string) (netip.Prefix, error) {
 	}
 	addr, _ := netip.AddrFromSlice(n.IP)
 	bits, _ := n.Mask.Size()
+	if addr.Is4In6() && bits >= 96 {
+		addr, bits = addr.Unmap(), bits-96
+	}
 	if bits == 0 {
 		return netip.Prefix{}, fmt.Errorf("%q has every address in it, and pods cannot", s)
 	}
