@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
@@ -78,6 +79,10 @@ func TestConfig_eachField(t *testing.T) {
 		{"iptables.syncPeriod", "1m", "1m0s", "--sync-period=2m", "2m0s"},
 		{"iptables.minSyncPeriod", "1s", "1s", "--min-sync-period=2s", "2s"},
 		{"nodePortAddresses", "[192.0.2.0/24, localhost]", []any{"192.0.2.0/24", "localhost"}, "--nodeport-addresses=all", []any{"all"}},
+		{"clusterCIDR", "10.1.0.0/16", "10.1.0.0/16", "--cluster-cidr=10.2.0.0/16", "10.2.0.0/16"},
+		{"detectLocalMode", "NodeCIDR", "NodeCIDR", "--detect-local-mode=ClusterCIDR", "ClusterCIDR"},
+		{"detectLocal.bridgeInterface", "cbr0", "cbr0", "--pod-bridge-interface=cbr1", "cbr1"},
+		{"detectLocal.interfaceNamePrefix", "veth", "veth", "--pod-interface-name-prefix=cali", "cali"},
 		{"configSyncPeriod", "1m", "1m0s", "--config-sync-period=2m", "2m0s"},
 		{"portRange", "20000-20100", "20000-20100", "--proxy-port-range=1-2", "1-2"},
 		{"portRange", "20000+100", "20000-20100", "--proxy-port-range=1-2", "1-2"},
@@ -238,6 +243,29 @@ func TestConfig_runs(t *testing.T) {
 	write(t, dir, "config.yaml", config+"# another\n")
 	assert.Zero(t, p.wait(t))
 	assert.Contains(t, p.stderr.String(), "--config: "+file+" has changed: ending, to be started again with what it says now")
+}
+
+// TestKubeProxyFlags_all: there is none in kube-proxy 1.37, on Linux or Windows,
+// that is not known here.
+func TestKubeProxyFlags_all(t *testing.T) {
+	t.Parallel()
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(options).addRunFlags(fs)
+	for _, name := range strings.Fields(`
+		bind-address bind-address-hard-fail boot-id-file cleanup cluster-cidr config config-sync-period
+		conntrack-max-per-core conntrack-min conntrack-tcp-be-liberal conntrack-tcp-timeout-close-wait
+		conntrack-tcp-timeout-established conntrack-udp-timeout conntrack-udp-timeout-stream detect-local-mode
+		enable-dsr feature-gates forward-healthcheck-vip healthz-bind-address healthz-port hostname-override init-only
+		iptables-localhost-nodeports iptables-masquerade-bit iptables-min-sync-period iptables-sync-period
+		ipvs-exclude-cidrs ipvs-min-sync-period ipvs-scheduler ipvs-strict-arp ipvs-sync-period ipvs-tcp-timeout
+		ipvs-tcpfin-timeout ipvs-udp-timeout kube-api-burst kube-api-content-type kube-api-qps kubeconfig
+		log-flush-frequency log-json-info-buffer-size log-json-split-stream log-text-info-buffer-size
+		log-text-split-stream logging-format machine-id-file masquerade-all master metrics-bind-address metrics-port
+		network-name nodeport-addresses oom-score-adj pod-bridge-interface pod-interface-name-prefix profiling
+		proxy-mode root-hnsendpoint-name show-hidden-metrics-for-version source-vip v version vmodule
+		windows-service write-config-to`) {
+		assert.NotNil(t, fs.Lookup(name), name)
+	}
 }
 
 // TestKubeProxyFlags: an existing manifest starts, whatever flags of kube-proxy's
