@@ -209,3 +209,69 @@ func TestSemantics_loadBalancerSourceRanges(t *testing.T) {
 		run.stop(t)
 	})
 }
+
+// TestSemantics_trafficPolicies_senders: senders that never stop, each from its
+// one port, are led where every change asks for; and connection tracking keeps the
+// entries of those whose way has not changed, where it can be told whose they are.
+func TestSemantics_trafficPolicies_senders(t *testing.T) {
+	t.Parallel()
+	eachRules(t, func(t *testing.T, bed *nettest.Bed, lead way) {
+		p := servePolicied(t, bed, lead)
+		here, there := serveGeneration(t, bed, 0), serveGeneration(t, bed, 1)
+		p.about = there.about(here.about(p.about, nodeHere), "nodeName: node-b")
+		const outer = "externalTrafficPolicy: Local"
+		run := lead.start(t, bed.Node, p.with("", here.addrs, there.addrs), lead.detection()...)
+		senders := make(map[string][]*sender)
+		for _, from := range []*nettest.Host{bed.Client, bed.Pod, bed.Node} {
+			for _, f := range service.Families() {
+				senders[from.Name] = append(senders[from.Name], keepSending(t, from, p.portal(bed, service.LoadBalancer, f)))
+			}
+		}
+		requireHeard(t, senders["client"], senders["pod"], senders["node"])
+		deleted := run.metric(t, "kubeproxy_conntrack_reconciler_deleted_entries_total")
+
+		run.write(t, p.with(outer, here.addrs, there.addrs))
+		deleted += 2 // of the client's
+		if lead.redirect == "iptables" {
+			deleted += 2 // and of the pod's, since pods are told by their interface
+		}
+		eventually(t, func() bool {
+			return run.metric(t, "kubeproxy_conntrack_reconciler_deleted_entries_total") >= deleted
+		}, saying("entries to be deleted"))
+		requireAnswered(t, senders["client"], here.name)
+		requireHeard(t, senders["pod"], senders["node"])
+		require.InDelta(t, deleted, run.metric(t, "kubeproxy_conntrack_reconciler_deleted_entries_total"), 0)
+
+		run.write(t, p.with(outer, there.addrs))
+		requireSilence(t, senders["client"])
+		requireAnswered(t, senders["pod"], there.name)
+		requireAnswered(t, senders["node"], there.name)
+		run.write(t, p.with("", there.addrs))
+		for _, all := range senders {
+			requireAnswered(t, all, there.name)
+		}
+		run.write(t, p.with(`loadBalancerSourceRanges: [10.10.3.0/24, "fd10:3::/64"]`, there.addrs))
+		requireSilence(t, senders["client"])
+		requireSilence(t, senders["node"])
+		requireAnswered(t, senders["pod"], there.name)
+		run.stop(t)
+	})
+}
+
+// requireHeard waits until somebody answers each sender something that it sends
+// from now on.
+func requireHeard(t *testing.T, groups ...[]*sender) {
+	t.Helper()
+	for _, s := range slices.Concat(groups...) {
+		from := s.now()
+		eventually(t, func() bool { return len(s.lost(from, s.now())) < s.now()-from }, func() string { return "an answer; " + s.String() })
+	}
+}
+
+// requireSilence waits until nobody answers any sender twenty times in a row.
+func requireSilence(t *testing.T, senders []*sender) {
+	t.Helper()
+	for _, s := range senders {
+		eventually(t, func() bool { n := s.now() - 5; return n > 20 && len(s.lost(n-20, n)) == 20 }, func() string { return "silence; " + s.String() })
+	}
+}
