@@ -166,7 +166,7 @@ func (p *Proxier) Run(ctx context.Context) error {
 	const firstRetry = time.Second
 	next := time.NewTimer(p.config.SyncPeriod)
 	defer next.Stop()
-	retry := firstRetry
+	retry, look := firstRetry, firstRetry // after an error, and where there are problems
 	for {
 		select {
 		case <-ctx.Done():
@@ -175,17 +175,18 @@ func (p *Proxier) Run(ctx context.Context) error {
 		case <-next.C:
 		}
 		started := time.Now()
-		if err := p.sync(ctx); err != nil && ctx.Err() == nil {
+		wait := p.config.SyncPeriod
+		switch err := p.sync(ctx); {
+		case err != nil && ctx.Err() == nil:
 			p.config.Log.WithError(err).Errorf("cannot reconcile, trying again in %v; what was served is served on", retry)
-			next.Reset(retry)
-			retry = min(2*retry, p.config.SyncPeriod)
-		} else if p.hasProblems() { // a port may be free, a descriptor given back
-			next.Reset(retry)
-			retry = min(2*retry, p.config.SyncPeriod)
-		} else {
-			next.Reset(p.config.SyncPeriod)
+			wait, retry = retry, min(2*retry, p.config.SyncPeriod)
+		case p.hasProblems(): // a port may be free, a descriptor given back
+			wait, look = look, min(2*look, p.config.SyncPeriod)
 			retry = firstRetry
+		default:
+			retry, look = firstRetry, firstRetry
 		}
+		next.Reset(wait)
 		pause(ctx, p.config.MinSyncPeriod-time.Since(started))
 	}
 }

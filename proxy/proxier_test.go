@@ -122,6 +122,35 @@ func TestCase32_AFailedSyncKeepsListenersAndIsRetried(t *testing.T) {
 }
 
 // What rules cannot express keeps nothing open that they do not lead to any more.
+// A problem that has stood for long is looked at seldom. What fails meanwhile
+// is tried again as soon as where there is none.
+func TestAProblemDoesNotDelayTheNextTryAfterAFailure(t *testing.T) {
+	t.Parallel()
+	r := &recorder{}
+	f := redirected(t, r, Config{SyncPeriod: time.Hour})
+	taken := backend(t, func(*net.TCPConn) {})
+	ports := []service.Port{f.port(), f.portNamed("taken", taken)}
+	for range 20 { // after each of which the next look is twice as far away
+		f.Update(ports, true)
+		require.Eventually(t, func() bool { return !f.Status().Pending }, patience, time.Millisecond)
+	}
+	require.Len(t, f.Status().Problems, 1)
+
+	fails := 1
+	r.mu.Lock()
+	r.before = func([]service.Redirect) error {
+		fails--
+		if fails >= 0 {
+			return errors.New("the kernel says no")
+		}
+		return nil
+	}
+	r.mu.Unlock()
+	f.Update(ports, true)
+	require.Eventually(t, func() bool { return !f.Status().Pending }, patience, time.Millisecond)
+	assert.Empty(t, f.Status().Error)
+}
+
 func TestLeftOutRedirectsAreReportedAndTheOthersApplied(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}
