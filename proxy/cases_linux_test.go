@@ -3,14 +3,11 @@
 package proxy
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,11 +21,6 @@ import (
 
 	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
 )
-
-// shrinkBacklog makes a listening socket's queue take one connection.
-func shrinkBacklog(s *tcpSocket) error {
-	return unix.Listen(s.fd, 0)
-}
 
 func option(t *testing.T, fd, level, name int) int {
 	t.Helper()
@@ -97,188 +89,6 @@ func TestCase8_KeepaliveCanBeOff(t *testing.T) {
 	}
 }
 
-// A held port is nobody else's, whatever options a stranger sets; and a port
-// that somebody has is not taken from them.
-func TestCase33_HeldPortsAreNobodyElses(t *testing.T) {
-	t.Parallel()
-	stranger := func(network string, addr netip.AddrPort, options ...int) error {
-		lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-			return c.Control(func(fd uintptr) {
-				for _, o := range options {
-					_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, o, 1)
-				}
-			})
-		}}
-		var closer io.Closer
-		var err error
-		if network == "tcp" {
-			closer, err = lc.Listen(context.Background(), network, addr.String())
-		} else {
-			closer, err = lc.ListenPacket(context.Background(), network, addr.String())
-		}
-		if err == nil {
-			_ = closer.Close()
-		}
-		return err
-	}
-	for _, options := range [][]int{nil, {unix.SO_REUSEADDR}, {unix.SO_REUSEPORT}, {unix.SO_REUSEADDR, unix.SO_REUSEPORT}} {
-		t.Run(fmt.Sprint(options), func(t *testing.T) {
-			t.Parallel()
-			tcp, err := openTCP(netip.AddrPortFrom(ownAddr(), 80))
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = tcp.close() })
-			udp, err := openUDP(netip.AddrPortFrom(ownAddr(), 80))
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = udp.close() })
-
-			require.ErrorIs(t, stranger("tcp", tcp.addr, options...), syscall.EADDRINUSE, "held")
-			require.ErrorIs(t, stranger("udp", udp.addr, options...), syscall.EADDRINUSE, "held")
-			require.NoError(t, tcp.listen())
-			conn, err := udp.release()
-			require.NoError(t, err)
-			require.ErrorIs(t, stranger("tcp", tcp.addr, options...), syscall.EADDRINUSE, "serving")
-			require.ErrorIs(t, stranger("udp", udp.addr, options...), syscall.EADDRINUSE, "serving")
-			require.NoError(t, tcp.hold())
-			require.NoError(t, udp.hold(conn))
-			require.NoError(t, conn.Close())
-			require.ErrorIs(t, stranger("tcp", tcp.addr, options...), syscall.EADDRINUSE, "held again")
-			require.ErrorIs(t, stranger("udp", udp.addr, options...), syscall.EADDRINUSE, "held again")
-		})
-	}
-}
-
-func TestCase33_ATakenPortIsNotTakenOver(t *testing.T) {
-	t.Parallel()
-	addr := netip.AddrPortFrom(ownAddr(), 80)
-	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
-	}}
-	tcp, err := lc.Listen(context.Background(), "tcp", addr.String())
-	require.NoError(t, err)
-	defer tcp.Close()
-	udp, err := lc.ListenPacket(context.Background(), "udp", addr.String())
-	require.NoError(t, err)
-	defer udp.Close()
-	_, err = openTCP(addr)
-	require.ErrorIs(t, err, syscall.EADDRINUSE)
-	_, err = openUDP(addr)
-	require.ErrorIs(t, err, syscall.EADDRINUSE)
-}
-
-// Switching must lose no port and no connection, in both families.
-func TestHeldAndServingManyTimes(t *testing.T) {
-	t.Parallel()
-	for _, addr := range []netip.Addr{ownAddr(), netip.IPv6Loopback()} {
-		t.Run(addr.String(), func(t *testing.T) {
-			t.Parallel()
-			udp, err := openUDP(netip.AddrPortFrom(addr, 80))
-			require.NoError(t, err)
-			tcp, err := openTCP(netip.AddrPortFrom(addr, 80))
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = tcp.close() })
-			t.Cleanup(func() { _ = udp.close() })
-			for range 20 {
-				assertUnreachable(t, udp.addr)
-				_, err := net.Dial("tcp", tcp.addr.String())
-				require.ErrorIs(t, err, syscall.ECONNREFUSED)
-
-				require.NoError(t, tcp.listen())
-				client := dialTCP(t, tcp.addr)
-				conn, _, err := unix.Accept(tcp.fd)
-				require.NoError(t, err)
-				released, err := udp.release()
-				require.NoError(t, err)
-				assertReceives(t, released, udp.addr)
-
-				require.NoError(t, tcp.hold())
-				_, _, err = unix.Accept(tcp.fd)
-				require.ErrorIs(t, err, unix.EINVAL, "it does not listen")
-				_, err = unix.Write(conn, []byte("accepted connections survive"))
-				require.NoError(t, err)
-				require.NoError(t, unix.Close(conn))
-				assert.Equal(t, "accepted connections survive", readAll(t, client))
-				require.NoError(t, udp.hold(released))
-				require.NoError(t, released.Close())
-			}
-		})
-	}
-}
-
-func assertUnreachable(t *testing.T, to netip.AddrPort) {
-	t.Helper()
-	conn, err := net.Dial("udp", to.String())
-	require.NoError(t, err)
-	defer conn.Close()
-	write(t, conn, "anybody?")
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	_, err = conn.Read(make([]byte, 1))
-	require.ErrorIs(t, err, syscall.ECONNREFUSED)
-}
-
-func assertReceives(t *testing.T, conn *net.UDPConn, at netip.AddrPort) {
-	t.Helper()
-	client, err := net.Dial("udp", at.String())
-	require.NoError(t, err)
-	defer client.Close()
-	write(t, client, "here")
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
-	got := make([]byte, 10)
-	n, err := conn.Read(got)
-	require.NoError(t, err)
-	require.Equal(t, "here", string(got[:n]))
-}
-
-// With four local ports for each destination, the fifth connection to one
-// endpoint cannot be made. It goes to the other, and nothing rests on a lie:
-// when ports are free again both are used.
-func TestCase7_LocalPortsRunOut(t *testing.T) {
-	const setting = "/proc/sys/net/ipv4/ip_local_port_range"
-	before, err := os.ReadFile(setting)
-	require.NoError(t, err)
-	f := start(t, Config{})
-	a, b := named(t, "a"), named(t, "b")
-	f.serve(a)
-	require.NoError(t, os.WriteFile(setting, []byte("40000 40003"), 0o600))
-	defer func() { require.NoError(t, os.WriteFile(setting, before, 0o600)) }()
-
-	client := func() (string, *net.TCPConn) { // each from an address of its own, or it would run out itself
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: ownAddr().AsSlice()}, Timeout: patience}
-		d.Control = func(_, _ string, c syscall.RawConn) error { // leave the choice of port to connect, or others may not share it
-			return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1) })
-		}
-		conn, err := d.Dial("tcp", f.portal.String())
-		if err != nil { // the reset was faster
-			return err.Error(), nil
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-		line := make([]byte, 2)
-		if _, err := io.ReadFull(conn, line); err != nil {
-			return err.Error(), nil
-		}
-		return string(line), conn.(*net.TCPConn)
-	}
-	var open []*net.TCPConn
-	for range 4 {
-		name, conn := client()
-		require.Equal(t, "a\n", name)
-		open = append(open, conn)
-	}
-	name, _ := client()
-	require.Contains(t, name, "reset", "nothing else to try")
-	f.serve(a, b)
-	for range 4 {
-		name, _ := client()
-		require.Equal(t, "b\n", name)
-	}
-	assert.Positive(t, testutil.ToFloat64(f.config.Metrics.dialFailures.WithLabelValues("no_local_port")))
-	for _, conn := range open {
-		_ = conn.SetLinger(0)
-		require.NoError(t, conn.Close())
-	}
-	require.Eventually(t, func() bool { name, _ := client(); return name == "a\n" }, patience, 10*time.Millisecond)
-}
-
 // A peer that vanishes without a word is noticed by keepalive.
 func TestCase8_AVanishedPeerEndsTheConnection(t *testing.T) {
 	bed := nettest.NewHere(t)
@@ -292,80 +102,6 @@ func TestCase8_AVanishedPeerEndsTheConnection(t *testing.T) {
 	_, err := conn.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 	f.drained()
-}
-
-// A dial that never ends must cost nobody but its own client. The dead
-// endpoint is tried for as long as the test lasts.
-func TestCase2_DialsAreConcurrent(t *testing.T) {
-	t.Parallel()
-	f := start(t, Config{DialTimeout: time.Hour, FallbackDelay: time.Hour})
-	f.serve(blackhole(t), named(t, "alive"))
-	var held []net.Conn
-	t.Cleanup(func() {
-		for _, conn := range held {
-			_ = conn.Close()
-		}
-	})
-	stuck := make(chan struct{})
-	go func() {
-		defer close(stuck)
-		for range 2 { // one of two in turn meets the dead one
-			conn, err := net.Dial("tcp", f.portal.String())
-			if err == nil {
-				held = append(held, conn)
-			}
-		}
-	}()
-	<-stuck
-	served := 0
-	for range 20 {
-		conn := f.dial()
-		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Second)))
-		if line, _ := bufio.NewReader(conn).ReadString('\n'); line == "alive\n" {
-			served++
-		}
-		require.NoError(t, conn.Close())
-		if served == 5 {
-			break
-		}
-	}
-	assert.Equal(t, 5, served, "clients of the live endpoint are served while dials to the other hang")
-}
-
-func TestCase2_ASecondEndpointIsTriedBesideASilentOne(t *testing.T) {
-	t.Parallel()
-	f := start(t, Config{DialTimeout: time.Hour, FallbackDelay: 10 * time.Millisecond})
-	f.serve(blackhole(t), named(t, "alive"))
-	for range 4 {
-		assert.Equal(t, "alive", f.who())
-	}
-	rests := 0
-	for _, e := range f.Status().Ports[0].Endpoints {
-		if !e.Picked {
-			rests++
-			assert.Contains(t, e.Why, "rests for")
-		}
-	}
-	assert.Equal(t, 1, rests, "the silent endpoint was outrun and rests")
-}
-
-// blackhole is an address that neither accepts nor refuses: its queue is full.
-func blackhole(t *testing.T) netip.AddrPort {
-	t.Helper()
-	addr := netip.AddrPortFrom(ownAddr(), 7)
-	sock, err := openTCP(addr)
-	require.NoError(t, err)
-	require.NoError(t, sock.listen())
-	require.NoError(t, shrinkBacklog(sock))
-	t.Cleanup(func() { _ = sock.close() })
-	for range 8 { // more than the queue takes
-		conn, err := net.DialTimeout("tcp", addr.String(), 50*time.Millisecond)
-		if err != nil {
-			break
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-	}
-	return addr
 }
 
 // paused says whether accepting waits somewhere.
@@ -421,20 +157,6 @@ func TestCase9_EMFILE(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(out.String(), "cannot accept connections"), "said once: %s", out.String())
 }
 
-// A client that leaves while its endpoint is being dialled is let go at the end
-// of the dial.
-func TestCloseWhileDialling(t *testing.T) {
-	t.Parallel()
-	f := start(t, Config{DialTimeout: 100 * time.Millisecond})
-	f.serve(blackhole(t))
-	for _, linger := range []int{-1, 0} {
-		conn := f.dial()
-		require.NoError(t, conn.SetLinger(linger))
-		require.NoError(t, conn.Close())
-	}
-	f.drained()
-}
-
 // Urgent data keeps its place in the stream, and reading goes on behind it.
 func TestUrgentData(t *testing.T) {
 	t.Parallel()
@@ -473,35 +195,6 @@ func TestUrgentDataInAStream(t *testing.T) {
 	got := readAll(t, endpoint)
 	want := string(block) + "!" + string(block)
 	assert.True(t, want == got, "sent %d bytes, got %d", len(want), len(got)) //nolint:testifylint // not to print them
-}
-
-// Dials beside the first take from the budget: where it has none left, the first
-// is all there is.
-func TestDialsBesideTheFirstAreCounted(t *testing.T) {
-	t.Parallel()
-	f := start(t, Config{DialTimeout: 300 * time.Millisecond, FallbackDelay: 10 * time.Millisecond})
-	f.serve(blackhole(t), blackhole(t), blackhole(t), blackhole(t))
-	f.shared.budget.mu.Lock()
-	f.shared.budget.total = 4 // three are traffic's: a client, a dial, and one beside it
-	f.shared.budget.mu.Unlock()
-	conn := f.dial()
-	most := 0
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, _ = conn.Read(make([]byte, 1)) // refused when all dials are given up
-	}()
-	for over := false; !over; time.Sleep(time.Millisecond) {
-		most = max(most, f.Status().Descriptors.Traffic)
-		select {
-		case <-ended:
-			over = true
-		default:
-		}
-	}
-	assert.LessOrEqual(t, most, 3)
-	f.drained()
-	require.NoError(t, conn.Close())
 }
 
 // Somebody closes listening sockets (ss -K): each is noticed as soon as a loop

@@ -111,38 +111,6 @@ func (p *Proxier) Update(ports []service.Port, complete bool) {
 // from outside, from the next Update on. Until the first call there is none such.
 func (p *Proxier) SetLocalPods(l service.LocalPods) { p.shared.pods.Store(&l) }
 
-// Restore has Rules synced soon, since somebody has changed what they made or,
-// where isKnown is false, may have. It returns at once.
-func (p *Proxier) Restore(isKnown bool) {
-	p.tracked.damaged()
-	p.mu.Lock()
-	if isKnown {
-		p.status.damaged++
-	}
-	p.ask()
-	p.mu.Unlock()
-	p.wake()
-}
-
-// damage counts the times that somebody has changed the rules.
-func (p *Proxier) damage() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.status.damaged
-}
-
-// restored counts that rules are in force again that had been changed, up to
-// that time.
-func (p *Proxier) restored(damage uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.status.mended < damage {
-		p.status.mended = damage
-		p.status.restored++
-		p.shared.metrics.restored.Inc()
-	}
-}
-
 // ask notes that something is to be done. Its caller holds mu.
 func (p *Proxier) ask() {
 	p.queued = time.Now()
@@ -373,20 +341,6 @@ func (p *Proxier) close(desired map[service.Key]service.Port) {
 	p.shared.accounts.forget(p.ports)
 }
 
-// retire closes a listener that nothing leads to any more. Connections that
-// wait in its queue would be reset, so it accepts on for a moment.
-func (p *Proxier) retire(l listener) {
-	p.retired.Add(1)
-	go p.lingerThenClose(l)
-}
-
-func (p *Proxier) lingerThenClose(l listener) {
-	defer p.retired.Done()
-	pause(p.running, p.config.Linger)
-	l.close()
-	p.shared.budget.giveListener()
-}
-
 func (p *Proxier) report(problems []service.Problem, err error, started time.Time, update uint64) {
 	slices.SortFunc(problems, service.Problem.Compare)
 	m := p.shared.metrics
@@ -411,51 +365,5 @@ func (p *Proxier) report(problems []service.Problem, err error, started time.Tim
 	p.status.at, p.status.update = time.Now(), update
 	if p.waiting = p.queued; !p.queued.After(started) { // nothing was asked for meanwhile
 		p.waiting = time.Time{}
-	}
-}
-
-// drain waits for connections to end, then closes everything.
-func (p *Proxier) drain() error {
-	p.drainConnections()
-	p.mu.Lock()
-	for key, s := range p.ports {
-		s.closeAll(p)
-		delete(p.ports, key)
-	}
-	p.mu.Unlock()
-	p.claims.release(p.shared.budget, nil)
-	p.stopped()
-	p.retired.Wait()
-	p.shared.tcp.close()
-	p.shared.udp.close()
-	p.shared.tracer.close()
-	return nil
-}
-
-// drainConnections returns when no connection is open, or at the drain timeout.
-func (p *Proxier) drainConnections() {
-	if p.config.DrainTimeout == 0 {
-		return
-	}
-	open := p.shared.tcp.open()
-	if open > 0 {
-		p.config.Log.Infof("stopping when the last of %d connections has ended, in %v at the latest", open, p.config.DrainTimeout)
-	}
-	deadline := time.Now().Add(p.config.DrainTimeout)
-	for p.shared.tcp.open() > 0 && time.Now().Before(deadline) {
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// pause waits for d, or for ctx.
-func pause(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
