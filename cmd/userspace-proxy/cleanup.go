@@ -22,12 +22,13 @@ the rules end. It may run as often as you like; it needs root or CAP_NET_ADMIN.`
 		Example:               `  userspace-proxy cleanup`,
 		DisableFlagsInUseLine: true,
 		Args:                  noArgs,
-		RunE:                  func(c *cobra.Command, _ []string) error { return cleanup(c) },
+		RunE:                  func(c *cobra.Command, _ []string) error { return m.cleanup(c) },
 	}
 }
 
 // cleanup removes them and says so.
-func cleanup(c *cobra.Command) error {
+func (m *Main) cleanup(c *cobra.Command) error {
+	m.takeSignals()
 	// All are tried: what one of them cannot do keeps the others from nothing.
 	var err error
 	for _, k := range new(options).ruleKinds() {

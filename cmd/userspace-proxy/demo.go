@@ -30,6 +30,7 @@ backend dies and comes back all the time. Ctrl-C ends it and leaves nothing.`,
 			if period <= 0 {
 				return usage(fmt.Errorf("--period: must be above 0, got %v", period))
 			}
+			m.takeSignals()
 			d, err := demo.Start()
 			if err != nil {
 				return err

@@ -19,9 +19,9 @@ import (
 )
 
 func main() {
-	// The first signal asks for an end, the second one ends this at once.
+	// The first signal asks for an end, the second one ends this at once, and so
+	// does every one before TakeSignals.
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	ctx, end := context.WithCancel(context.Background())
 	go func() {
 		<-signals
@@ -33,6 +33,12 @@ func main() {
 		}
 	}()
 	m := Main{Name: os.Args[0], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, LeadKlog: kubelog.Lead}
+	m.TakeSignals = func() {
+		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+		if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+			signal.Notify(signals, syscall.SIGHUP) // the terminal is gone
+		}
+	}
 	os.Exit(m.Run(ctx, os.Args[1:]))
 }
 
@@ -45,6 +51,17 @@ type Main struct {
 	// LeadKlog leads klog into a log, as kubelog.Lead does. A process has but one
 	// klog, so it is for whoever owns the process; nil leaves it alone.
 	LeadKlog func(log logrus.FieldLogger, verbosity int) error
+	// TakeSignals has signals end Run's context from now on. Until a command calls
+	// it there is nothing to bring to an end, and a signal ends the process, even
+	// while it waits for standard input, which no context can. nil does nothing.
+	TakeSignals func()
+}
+
+// takeSignals is called where from now on something must be brought to an end.
+func (m *Main) takeSignals() {
+	if m.TakeSignals != nil {
+		m.TakeSignals()
+	}
 }
 
 // The exit codes.

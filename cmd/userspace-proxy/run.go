@@ -35,7 +35,7 @@ listening addresses stay when it ends, for the next run to take over, until
 			case o.version:
 				return m.newVersion().RunE(c, nil)
 			case o.cleanup:
-				return cleanup(c)
+				return m.cleanup(c)
 			}
 			if err := o.completeRun(c.Flags()); err != nil {
 				return err

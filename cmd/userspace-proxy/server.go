@@ -71,6 +71,7 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 	if err != nil {
 		return nil, err
 	}
+	m.takeSignals()
 	if err := s.followAPI(sources, facts); err != nil {
 		return nil, err
 	}

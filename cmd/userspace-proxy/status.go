@@ -82,6 +82,7 @@ func (m *Main) statusCommand(use string, q statusQuery) *cobra.Command {
 			}
 			defer client.Close()
 			if q.watch {
+				m.takeSignals()
 				return m.watchStatus(c.Context(), client, q, filter)
 			}
 			text, err := m.frame(c.Context(), client, q, filter)

@@ -22,6 +22,8 @@ const (
 	// blurred is how soon after a change a file's time and size may not tell of
 	// the next one: file systems count time in steps of up to two seconds.
 	blurred = 3 * time.Second
+	// unanswered is how long something that is no true file may keep silent.
+	unanswered = 2 * time.Second
 	// longest is how long a change is waited out while others follow it.
 	longest = 2 * time.Second
 )
@@ -131,6 +133,9 @@ func read(name string) ([]byte, fs.FileInfo, error) {
 		return nil, nil, fmt.Errorf("open: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
+	// What poses as a file and never has anything to say, like /proc/kmsg behind a
+	// link, would be waited for without end. True files know no deadlines.
+	_ = f.SetReadDeadline(time.Now().Add(unanswered))
 	data, err := io.ReadAll(io.LimitReader(f, largest+1))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read: %w", err)

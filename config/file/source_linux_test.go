@@ -133,3 +133,16 @@ func inUserNamespace(t *testing.T, variable string) {
 	require.NoError(t, err, "%s", out)
 	assert.Contains(t, string(out), "--- PASS: "+t.Name())
 }
+
+// TestRead_silence reads what looked like a file and never says anything, as
+// /proc/kmsg does: others are waiting to be read, and so is the end.
+func TestRead_silence(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	held, err := os.OpenFile(pipe, os.O_RDWR, 0) // or opening it would wait for a writer
+	require.NoError(t, err)
+	defer held.Close() //nolint:errcheck // nothing was written
+	_, _, err = read(pipe)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+}
