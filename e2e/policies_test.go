@@ -89,10 +89,11 @@ func external(internal, outside, inside string) meets {
 	}
 }
 
-// differs says where traffic meets something else; empty where nowhere.
-func (p *policied) differs(t *testing.T, bed *nettest.Bed, lead way, want meets) string {
+// differs says where traffic of families meets something else; empty where nowhere.
+func (p *policied) differs(t *testing.T, bed *nettest.Bed, lead way, want meets, families ...service.Family) string {
+	t.Helper()
 	for _, k := range slices.Sorted(maps.Keys(want)) {
-		for _, f := range service.Families() {
+		for _, f := range families {
 			for from, meets := range want[k] {
 				for _, proto := range []string{"TCP ", "UDP "} {
 					packet := nettest.Sent(from, proto+p.portal(bed, k, f))
@@ -110,26 +111,34 @@ func (p *policied) differs(t *testing.T, bed *nettest.Bed, lead way, want meets)
 func (p *policied) met(t *testing.T, bed *nettest.Bed, lead way, packet nettest.Packet, expected string) string {
 	answered := make(map[string]bool)
 	tries := 4
-	if expected == nettest.Dropped {
-		tries = 1
+	sent := expected
+	if expected == nettest.Dropped || expected == nobody {
+		tries, sent = 1, nettest.Dropped // which is not waited for for long
 	}
 	for range tries {
-		got := bed.Send(t, packet, expected)
+		got := bed.Send(t, packet, sent)
 		// Without rules a connection is known only when it is accepted.
 		if lead.redirect == "none" && packet.Proto == service.TCP && (strings.Contains(got, "reset by peer") || got == "EOF") {
 			got = nettest.Dropped
 		}
 		answered[got] = true
 	}
-	return strings.Join(slices.Sorted(maps.Keys(answered)), " ")
+	got := strings.Join(slices.Sorted(maps.Keys(answered)), " ")
+	switch {
+	case expected == nobody && !answered["here"] && !answered["there"]:
+		return nobody
+	case expected == oneOf && (got == "here" || got == "there"):
+		return oneOf
+	}
+	return got
 }
 
 // requireMeets waits until traffic meets what it should, and once more.
 func (p *policied) requireMeets(t *testing.T, bed *nettest.Bed, lead way, want meets) {
 	t.Helper()
 	last := ""
-	eventually(t, func() bool { last = p.differs(t, bed, lead, want); return last == "" }, func() string { return "what policies ask for: " + last })
-	require.Empty(t, p.differs(t, bed, lead, want), "and again")
+	eventually(t, func() bool { last = p.differs(t, bed, lead, want, service.Families()...); return last == "" }, func() string { return "what policies ask for: " + last })
+	require.Empty(t, p.differs(t, bed, lead, want, service.Families()...), "and again")
 }
 
 // detection are flags that tell the pod's traffic, another way for each kind.
