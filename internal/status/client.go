@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/explain"
 )
@@ -77,8 +79,11 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 	if n := answer.ContentLength; n > 0 && n < mostRoom {
 		text.Grow(int(n) + bytes.MinRead)
 	}
-	if _, err := text.ReadFrom(answer.Body); err != nil {
+	if _, err := text.ReadFrom(io.LimitReader(answer.Body, mostAnswer+1)); err != nil {
 		return c.noAnswer(err)
+	}
+	if text.Len() > mostAnswer {
+		return fmt.Errorf("what answers at %s is no userspace-proxy: it sends more than %d MiB", c.base, mostAnswer>>20)
 	}
 	body := text.Bytes()
 	where, _, _ := strings.Cut(path, "?")
@@ -86,7 +91,7 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 	case answer.StatusCode == http.StatusNotFound:
 		return fmt.Errorf("what answers at %s has no %s: it is another program, or an older version of this one", c.base, where)
 	case answer.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s answers %s to %s: %s", c.base, answer.Status, where, firstLine(body))
+		return fmt.Errorf("%s answers %d %s to %s: %s", c.base, answer.StatusCode, http.StatusText(answer.StatusCode), where, firstLine(body))
 	case !strings.HasPrefix(answer.Header.Get("Content-Type"), "application/json"):
 		return fmt.Errorf("what answers at %s is no userspace-proxy: %s is not JSON there", c.base, where)
 	}
@@ -95,6 +100,10 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 	}
 	return nil
 }
+
+// mostAnswer is how many bytes are read of an answer. A proxy with 100,000
+// Services sends fewer.
+const mostAnswer = 512 << 20
 
 // mostRoom is how many bytes are believed to come before they have.
 const mostRoom = 64 << 20
@@ -117,8 +126,15 @@ func (c *Client) noAnswer(err error) error {
 		"is one running on this node? --address says where its --metrics-bind-address is", c.base, err)
 }
 
+// firstLine is without what would move a terminal's cursor: whoever answers may
+// have written it.
 func firstLine(body []byte) string {
 	const most = 300
 	line, _, _ := strings.Cut(strings.TrimSpace(string(body[:min(len(body), most)])), "\n")
-	return line
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, line)
 }

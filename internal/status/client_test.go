@@ -78,6 +78,7 @@ func TestClient_saysWhatToDo(t *testing.T) {
 		{closed.URL, "no proxy answers at AT: connect: connection refused\nis one running on this node? --address says where its --metrics-bind-address is"},
 		{answering(404, "text/html", "nothing"), "what answers at AT has no /statusz: it is another program, or an older version of this one"},
 		{answering(421, "text/plain", "\"x\" is no name of this server\n"), "AT answers 421 Misdirected Request to /statusz: \"x\" is no name of this server"},
+		{answering(500, "text/plain", "\x1b[2Jgone\nmore"), "AT answers 500 Internal Server Error to /statusz: ?[2Jgone"},
 		{answering(200, "text/html", "<html>"), "what answers at AT is no userspace-proxy: /statusz is not JSON there"},
 		{answering(200, "application/json", "[]"), "what answers at AT is no userspace-proxy of this version: json: cannot unmarshal array into Go value of type status.Report"},
 	} {
