@@ -40,7 +40,7 @@ type server struct {
 	api      *apiserver.Source           // nil: none
 	events   *events.Recorder            // nil: nowhere
 	apiNode  atomic.Pointer[corev1.Node] // this machine, as the API server has it; nil: it has not, or was not asked
-	untuned  []tuning.Fault              // settings of the node that cannot be made
+	untuned  []tuning.SettingError       // settings of the node that cannot be made
 
 	nodeWatch  *nodeWatch
 	supervisor string // NOTIFY_SOCKET; empty: nobody wants to know

@@ -75,7 +75,7 @@ func (o *tuningOptions) settings(cluster bool) tuning.Settings {
 }
 
 // tune sets them on this machine. Elsewhere than on Linux there is nothing to set.
-func (o *tuningOptions) tune(cluster bool, log logrus.FieldLogger) []tuning.Fault {
+func (o *tuningOptions) tune(cluster bool, log logrus.FieldLogger) []tuning.SettingError {
 	if runtime.GOOS != "linux" {
 		return nil
 	}

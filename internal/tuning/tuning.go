@@ -24,14 +24,14 @@ type Settings struct {
 	TCPBeLiberal                                 bool          // take packets out of the window as part of their connection
 }
 
-// Fault is a setting that cannot be made.
-type Fault struct {
+// SettingError is a setting that cannot be made.
+type SettingError struct {
 	Flag string // that asks for it
 	Err  error
 }
 
 // Error is what is wrong and what to do about it.
-func (f Fault) Error() string { return f.Flag + ": " + f.Err.Error() }
+func (f SettingError) Error() string { return f.Flag + ": " + f.Err.Error() }
 
 // setting is one number in one file.
 type setting struct {
@@ -78,15 +78,15 @@ func (s Settings) settings(cores int) []setting {
 
 // Apply makes the settings below a root, which is "/" but for tests, and tells
 // the log of each that it changes and each that it cannot make.
-func (s Settings) Apply(root string, cores int, log logrus.FieldLogger) []Fault {
-	var faults []Fault
+func (s Settings) Apply(root string, cores int, log logrus.FieldLogger) []SettingError {
+	var faults []SettingError
 	for _, one := range s.settings(cores) {
 		before, err := one.apply(root)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 			log.Infof("%s: there is no /%s here, so nothing to set", one.flag, one.path)
 		case err != nil:
-			f := Fault{one.flag, advise(one, err)}
+			f := SettingError{one.flag, advise(one, err)}
 			log.Warn(f.Error())
 			faults = append(faults, f)
 		case before != one.value:

@@ -1,6 +1,7 @@
 package tuning
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 	score := -999
 	log, _ := logtest.NewNullLogger()
 	for _, fault := range (Settings{OOMScoreAdj: &score, MaxPerCore: 1 << 24, TCPCloseWait: time.Hour}).Apply("/", 1, log) {
-		os.Stdout.WriteString(fault.Error() + "\n")
+		fmt.Println(fault)
 	}
 }
 
