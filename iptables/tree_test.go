@@ -37,9 +37,9 @@ func TestConnectionPassesSomeTensOfRules(t *testing.T) {
 	}{
 		"10 Services":             {clusterIPs(service.IPv4, 10), 20, 30},
 		"1,000 Services":          {clusterIPs(service.IPv4, 1000), 35, 60},
-		"10,000 Services":         {clusterIPs(service.IPv4, 10000), 40, 70},
-		"10,000 Services of IPv6": {clusterIPs(service.IPv6, 10000), 40, 70},
-		"all node ports":          {nodePorts(), 40, 70},
+		"10,000 Services":         {clusterIPs(service.IPv4, 10000), 42, 70},
+		"10,000 Services of IPv6": {clusterIPs(service.IPv6, 10000), 42, 70},
+		"all node ports":          {nodePorts(), 42, 70},
 		"both":                    {append(nodePorts(), clusterIPs(service.IPv4, 10000)...), 45, 80},
 	} {
 		t.Run(name, func(t *testing.T) {
