@@ -222,7 +222,8 @@ func (p *policied) settles(t *testing.T, bed *nettest.Bed, lead way, f service.F
 			time.Sleep(20 * time.Millisecond)
 			continue
 		}
-		if good++; good == 2 {
+		good++
+		if good == 2 {
 			return ""
 		}
 	}

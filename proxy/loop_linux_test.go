@@ -20,15 +20,19 @@ func TestAnEndedLoopIsNotRung(t *testing.T) {
 
 	var pipe [2]int
 	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
-	defer unix.Close(pipe[0]) //nolint:errcheck // nothing to lose
-	defer unix.Close(pipe[1]) //nolint:errcheck
+	opened := pipe[:]
+	defer func() {
+		for _, fd := range opened {
+			assert.NoError(t, unix.Close(fd))
+		}
+	}()
 	for _, l := range f.shared.tcp.loops {
 		if l.alarm == pipe[0] || l.alarm == pipe[1] {
 			continue
 		}
 		fd, err := unix.FcntlInt(uintptr(pipe[1]), unix.F_DUPFD_CLOEXEC, l.alarm)
 		require.NoError(t, err)
-		defer unix.Close(fd) //nolint:errcheck
+		opened = append(opened, fd)
 		require.Equal(t, l.alarm, fd)
 	}
 	list, open := f.Connections(10)

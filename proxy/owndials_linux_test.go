@@ -40,7 +40,7 @@ func TestClientWithThePortOfAnOwnDialIsServed(t *testing.T) {
 	}}
 	conn, err := only.DialContext(context.Background(), "tcp", f.portal.String())
 	require.NoError(t, err)
-	defer conn.Close() //nolint:errcheck // it was only read
+	defer conn.Close()
 	require.Equal(t, int(port), conn.LocalAddr().(*net.TCPAddr).Port)
 	name := make([]byte, 1)
 	_, err = conn.Read(name)
