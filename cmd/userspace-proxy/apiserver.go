@@ -53,7 +53,7 @@ func (a *apiOptions) check(c *checks) {
 		c.check("--config-sync-period", fmt.Errorf("must be above 0, got %v", a.syncPeriod))
 	}
 	if !(a.qps > 0) || a.qps > math.MaxInt32 {
-		c.check("--kube-api-qps", fmt.Errorf("must be above 0, got %v", a.qps))
+		c.check("--kube-api-qps", fmt.Errorf("must be above 0 and at most %d, got %v", math.MaxInt32, a.qps))
 	}
 	if a.burst <= 0 {
 		c.check("--kube-api-burst", fmt.Errorf("must be above 0, got %d", a.burst))

@@ -176,7 +176,7 @@ oomScoreAdj: 1001
 		file+`: bindAddress: "here" is not an IP address`,
 		file+`: portRange: must be FIRST-LAST within 1-65535 like 10000-29999, got "9-1"`,
 		`--mark: must be a number from 1 to 0xffffffff, got "0"`,
-		file+`: clientConnection.qps: must be above 0, got -1`,
+		file+`: clientConnection.qps: must be above 0 and at most 2147483647, got -1`,
 		file+`: healthzBindAddress: "localhost:1" is not an IP address and a port like 127.0.0.1:10249 or [::1]:10249, nor empty for none`,
 		`--dial-timeout must be above 0, got 0s`,
 		file+`: udpIdleTimeout must be above 0, got -1s`,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"math"
 
 	"github.com/sirupsen/logrus"
 )
@@ -28,7 +29,7 @@ func (o *options) klogVerbosity() int {
 	if o.meant.level < logrus.DebugLevel {
 		return 0
 	}
-	return max(debug, o.verbosity)
+	return min(max(debug, o.verbosity), math.MaxInt32) // klog knows no more
 }
 
 // silent is a log that nobody reads.

@@ -189,7 +189,10 @@ const noSource = `no source of Services: give --file PATH, a YAML or JSON file o
 func (o *options) checkEtcd(c *checks) {
 	if len(o.etcd.Servers) == 0 {
 		for _, flag := range o.given {
-			if strings.HasPrefix(flag, "etcd-") {
+			switch {
+			case flag == "etcd-servers":
+				c.check("--"+flag, errors.New("names no server: write one or more, as in https://10.0.0.1:2379"))
+			case strings.HasPrefix(flag, "etcd-"):
 				c.check("--"+flag, errors.New("needs --etcd-servers"))
 			}
 		}

@@ -156,7 +156,7 @@ func TestBadUsage(t *testing.T) {
 			},
 			[]string{
 				"--config-sync-period: must be above 0, got 0s",
-				"--kube-api-qps: must be above 0, got 0",
+				"--kube-api-qps: must be above 0 and at most 2147483647, got 0",
 				"--kube-api-burst: must be above 0, got -1",
 				`--kube-api-content-type: must be one of application/json, application/yaml, application/vnd.kubernetes.protobuf, got "text/plain"`,
 				"--kubeconfig: " + path + ": it is no kubeconfig, but an object of another kind",
@@ -205,6 +205,14 @@ func TestBadUsage(t *testing.T) {
 		"etcd without its servers": {
 			[]string{"run", "-f", path, "--etcd-prefix=/x", "--etcd-cafile=" + path},
 			[]string{`--etcd-prefix: needs --etcd-servers`, `--etcd-cafile: needs --etcd-servers`},
+		},
+		"no etcd server": {
+			[]string{"run", "-f", path, "--etcd-servers="},
+			[]string{`--etcd-servers: names no server: write one or more, as in https://10.0.0.1:2379`},
+		},
+		"more requests than can be counted": {
+			[]string{"run", "-f", path, "--kube-api-qps=9223372036854775807"},
+			[]string{`--kube-api-qps: must be above 0 and at most 2147483647, got 9.223372e+18`},
 		},
 		"unknown form of a plan": {
 			[]string{"plan", "-f", path, "-o", "ipvs"},

@@ -29,7 +29,7 @@ type Server struct {
 	wake    chan struct{} // capacity 1: what is wanted has changed
 
 	mu       sync.Mutex // guards what follows
-	want     map[place]config.HealthCheck
+	want     map[place]config.HealthCheck // no two at one address
 	problems map[place]service.Problem
 
 	open    map[place]*http.Server // Run's alone
@@ -53,19 +53,29 @@ func New(healthy func() bool, log logrus.FieldLogger) *Server {
 
 // Set says which ports there are to be from now on, on which addresses, and
 // what to answer. A port stands on the addresses of the families that its
-// Service has.
+// Service has. Of two Services that have one port the first in the list gets it.
 func (s *Server) Set(checks []config.HealthCheck, addrs []netip.Addr) {
 	want := map[place]config.HealthCheck{}
+	owners := map[netip.AddrPort]service.ServiceRef{}
+	lost := map[place]service.Problem{}
 	for _, c := range checks {
 		for _, a := range addrs {
-			if _, ok := c.Local[service.FamilyOf(a)]; ok {
-				want[place{c.Service, netip.AddrPortFrom(a, c.Port)}] = c
+			if _, ok := c.Local[service.FamilyOf(a)]; !ok {
+				continue
 			}
+			p := place{c.Service, netip.AddrPortFrom(a, c.Port)}
+			if owner, taken := owners[p.at]; taken {
+				lost[p] = p.problem("PortTaken", fmt.Sprintf("Service %s/%s, which is older, has the port", owner.Namespace, owner.Name),
+					"give one of them another healthCheckNodePort")
+				continue
+			}
+			owners[p.at], want[p] = c.Service, c
 		}
 	}
 	s.mu.Lock()
 	s.want = want
 	maps.DeleteFunc(s.problems, func(p place, _ service.Problem) bool { _, ok := want[p]; return !ok })
+	maps.Copy(s.problems, lost)
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
@@ -167,15 +177,20 @@ func (s *Server) note(p place, err error) {
 		delete(s.problems, p)
 		return
 	}
-	problem := service.Problem{
-		Object: "Service " + p.service.Namespace + "/" + p.service.Name, Field: "spec.healthCheckNodePort", Service: p.service,
-		Reason: "CannotListen", Detail: fmt.Sprintf("load balancers cannot ask at %s: %v", p.at, err),
-	}
+	reason, advice := "CannotListen", ""
 	if errors.Is(err, syscall.EADDRINUSE) {
-		problem.Reason = "PortTaken"
-		problem.Advice = "a program on this node, or a node port of another Service, has the port: give the Service another healthCheckNodePort, or stop the program"
+		reason = "PortTaken"
+		advice = "a program on this node, or a node port of another Service, has the port: give the Service another healthCheckNodePort, or stop the program"
 	}
-	s.problems[p] = problem
+	s.problems[p] = p.problem(reason, err.Error(), advice)
+}
+
+// problem is what is wrong at a place.
+func (p place) problem(reason, why, advice string) service.Problem {
+	return service.Problem{
+		Object: "Service " + p.service.Namespace + "/" + p.service.Name, Field: "spec.healthCheckNodePort", Service: p.service,
+		Reason: reason, Detail: fmt.Sprintf("load balancers cannot ask at %s: %s", p.at, why), Advice: advice,
+	}
 }
 
 // answer says, in kube-proxy's words, how many endpoints there are here.

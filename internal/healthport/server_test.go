@@ -142,6 +142,28 @@ func TestTaken(t *testing.T) {
 	assert.Empty(t, s.Problems())
 }
 
+// TestCase26_TwoServicesHaveOnePort: the older one is asked about, whichever was
+// there first, and the other is told so.
+func TestCase26_TwoServicesHaveOnePort(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	at := netip.AddrPortFrom(netip.MustParseAddr("127.66.90.4"), freePort(t, "127.66.90.4"))
+	addrs := []netip.Addr{at.Addr()}
+	younger := check("younger", at.Port(), 7)
+	s.Set([]config.HealthCheck{younger}, addrs)
+	require.Eventually(t, func() bool { g, ok := ask(t, at); return ok && g.weight == "7" }, patience, 10*time.Millisecond)
+	s.Set([]config.HealthCheck{check("web", at.Port(), 2), younger}, addrs)
+	requireGot(t, at, got{200, "2", body("2", "true")})
+	problems := s.Problems()
+	require.Len(t, problems, 1)
+	assert.Equal(t, "Service default/younger", problems[0].Object)
+	assert.Equal(t, "load balancers cannot ask at "+at.String()+": Service default/web, which is older, has the port", problems[0].Detail)
+
+	s.Set([]config.HealthCheck{younger}, addrs)
+	require.Eventually(t, func() bool { g, ok := ask(t, at); return ok && g.weight == "7" }, patience, 10*time.Millisecond)
+	assert.Empty(t, s.Problems())
+}
+
 // TestMoves: one Service takes over what another had, in one step.
 func TestMoves(t *testing.T) {
 	t.Parallel()

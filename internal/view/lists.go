@@ -36,12 +36,17 @@ func Connections(r status.Report, style layout.Style) string {
 	return b.String() + "\n"
 }
 
-// Problems are all of them, each with what to do.
+// Problems are all of them, each with what to do, after what keeps the proxy
+// itself from being ready.
 func Problems(r status.Report, style layout.Style) string {
-	if len(r.Problems) == 0 {
+	text := problems(r.Problems, len(r.Problems), style)
+	if own := shortcomings(r, style); own != "" {
+		text = style.Alarm("the proxy itself") + "\n" + own + text
+	}
+	if text == "" {
 		return "no problems\n"
 	}
-	return problems(r.Problems, len(r.Problems), style)
+	return text
 }
 
 // problems are the first of them.

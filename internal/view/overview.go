@@ -44,6 +44,16 @@ func heading(r status.Report, style layout.Style) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: userspace-proxy on %s, up %s, rules: %s, %s\n", paint(state), layout.Clean(r.Node.Name),
 		strings.TrimSuffix(ago(r.Uptime), " ago"), layout.Clean(r.Redirect), layout.Clean(version))
+	b.WriteString(shortcomings(r, style))
+	summary, _, _ := strings.Cut(r.Summary, "; ") // problems come below
+	fmt.Fprintf(&b, "%s\n%s, %s; %s\n", layout.Clean(summary),
+		count(r.ConnectionsOpen, "connection"), count(r.FlowsOpen, "flow"), count(len(r.Problems), "problem"))
+	return b.String()
+}
+
+// shortcomings are what the proxy cannot do, and no object is to blame for.
+func shortcomings(r status.Report, style layout.Style) string {
+	var b strings.Builder
 	for _, why := range []string{r.Failing, r.Error, r.Hits.Error} {
 		if why == "" {
 			continue
@@ -52,9 +62,6 @@ func heading(r status.Report, style layout.Style) string {
 			b.WriteString("  " + style.Alarm(line) + "\n")
 		}
 	}
-	summary, _, _ := strings.Cut(r.Summary, "; ") // problems come below
-	fmt.Fprintf(&b, "%s\n%s, %s; %s\n", layout.Clean(summary),
-		count(r.ConnectionsOpen, "connection"), count(r.FlowsOpen, "flow"), count(len(r.Problems), "problem"))
 	return b.String()
 }
 

@@ -82,7 +82,7 @@ func TestView(t *testing.T) {
 	for name, got := range map[string]string{
 		"overview":    Overview(aReport(), false),
 		"painted":     Overview(aReport(), true),
-		"failing":     Overview(failing, false),
+		"failing":     Overview(failing, false) + "\n" + Problems(failing, false),
 		"quiet":       Overview(quiet, false) + Connections(quiet, false) + Problems(quiet, false),
 		"one":         Overview(web.Of(aReport()), false) + Connections(web.Of(aReport()), false),
 		"connections": Connections(aReport(), false),
