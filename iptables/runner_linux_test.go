@@ -48,18 +48,18 @@ func TestLaterSyncsWriteTheDifference(t *testing.T) {
 	}
 	web := nettest.Redirect("web", "TCP 10.96.0.10:80", service.ToListener, "169.254.77.1:10000")
 	none := nettest.Redirect("none", "TCP 127.0.0.1:80", service.Refuse)
-	const webRule = "-A USERSPACE-PROXY-PORTALS -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -m comment --comment \"default/web:main/TCP\" -j DNAT --to-destination 169.254.77.1:10000\n"
-	assert.Equal(t, "*nat\n:USERSPACE-PROXY-PORTALS - [0:0]\n"+webRule+"COMMIT\n", change(chains(none), chains(web, none)))
+	const webRule = "-A USERSPACE-PROXY-EVERYONE -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -m comment --comment \"default/web:main/TCP\" -j DNAT --to-destination 169.254.77.1:10000\n"
+	assert.Equal(t, "*nat\n:USERSPACE-PROXY-EVERYONE - [0:0]\n"+webRule+"COMMIT\n", change(chains(none), chains(web, none)))
 	assert.Equal(t, "*nat\n:USERSPACE-PROXY-LOOPBACK - [0:0]\nCOMMIT\n", change(chains(none), chains()))
 	assert.Empty(t, change(chains(web, none), chains(none, web)))
 
 	// A chain that becomes too long is divided, and joined again.
 	crowd := clusterIPs(service.IPv4, 33)
 	divided := change(chains(crowd[:32]...), chains(crowd...))
-	assert.Contains(t, divided, "-A USERSPACE-PROXY-PORTALS -d 0.0.0.7/0.0.0.7 -g USERSPACE-PROXY-P-7\n")
+	assert.Contains(t, divided, "-A USERSPACE-PROXY-EVERYONE -d 0.0.0.7/0.0.0.7 -g USERSPACE-PROXY-P-7\n")
 	joined := change(chains(crowd...), chains(crowd[:32]...))
 	assert.Contains(t, joined, ":USERSPACE-PROXY-P-7 - [0:0]\n")
-	assert.Regexp(t, `(?s)-A USERSPACE-PROXY-PORTALS .*-X USERSPACE-PROXY-P-0\n.*-X USERSPACE-PROXY-P-7\nCOMMIT\n$`, joined,
+	assert.Regexp(t, `(?s)-A USERSPACE-PROXY-EVERYONE .*-X USERSPACE-PROXY-P-0\n.*-X USERSPACE-PROXY-P-7\nCOMMIT\n$`, joined,
 		"a chain goes after what led to it")
 	assert.NotContains(t, divided+joined, "*filter")
 }
