@@ -20,9 +20,11 @@ import (
 )
 
 // walk is a directory of Services and slices, a file each, which come, change
-// and go one at a time, in any order.
+// and go one at a time, in any order; and so does an address of the node.
 type walk struct {
 	dir    string
+	node   *nettest.Host
+	moved  bool // the node has its other address
 	random *rand.Rand
 	tcp    []string // endpoints
 	udp    []string
@@ -34,6 +36,12 @@ func (w *walk) name() string { return fmt.Sprint("s", w.random.IntN(4)) }
 // step is one event.
 func (w *walk) step(t *testing.T) {
 	t.Helper()
+	if w.random.IntN(8) == 0 {
+		w.moved = !w.moved
+		act := map[bool]string{true: "add", false: "del"}[w.moved]
+		w.node.Output(t, "ip", "address", act, "10.10.2.77/32", "dev", "lo")
+		return
+	}
 	name := w.name()
 	var text string
 	file := "service-" + name
@@ -180,17 +188,18 @@ func (w way) startIn(t *testing.T, node *nettest.Host, dir string, flags ...stri
 	return p
 }
 
-// TestCase43_AnyOrderOfEvents: Services and slices come, change and go in any
-// order, one at a time or several at once; what is served then, and the rules, are
+// TestCase43_AnyOrderOfEvents: Services, slices and an address of the node come,
+// change and go in any order, one at a time or several at once; what is served then, and the rules, are
 // what a fresh start makes of the same files. Repeat one with WALK_SEED=number.
 func TestCase43_AnyOrderOfEvents(t *testing.T) {
 	t.Parallel()
 	seed := seedOf(t, "WALK_SEED")
 	eachWay(t, func(t *testing.T, bed *nettest.Bed, lead way) {
-		w := &walk{dir: t.TempDir(), random: rand.New(rand.NewPCG(seed, 43))}
+		w := &walk{dir: t.TempDir(), node: bed.Node, random: rand.New(rand.NewPCG(seed, 43))}
 		w.tcp = serveNamed(t, bed.Back, "tcp", 8080, "a", "b")
 		w.udp = serveNamed(t, bed.Back, "udp", 8080, "a", "b")
-		walked := lead.startIn(t, bed.Node, w.dir, append(lead.detection(), "--drain-timeout=0s")...)
+		flags := append(lead.detection(), "--drain-timeout=0s", "--nodeport-addresses=10.10.2.0/24")
+		walked := lead.startIn(t, bed.Node, w.dir, flags...)
 		for range 3 {
 			for range 15 {
 				w.step(t)
@@ -198,7 +207,7 @@ func TestCase43_AnyOrderOfEvents(t *testing.T) {
 			walked.takesNoMore(t)
 			want := settledStateOf(t, walked, lead)
 			walked.stop(t)
-			walked = lead.startIn(t, bed.Node, w.dir, append(lead.detection(), "--drain-timeout=0s")...)
+			walked = lead.startIn(t, bed.Node, w.dir, flags...)
 			walked.takesNoMore(t)
 			requireState(t, walked, lead, want)
 		}
