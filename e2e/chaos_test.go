@@ -45,7 +45,7 @@ func TestChaos(t *testing.T) {
 	}
 	lead := way{name: "nftables", redirect: "nftables"}
 	bed := nettest.New(t)
-	w := &walk{dir: t.TempDir(), random: rand.New(rand.NewPCG(seed, 6))}
+	w := &walk{dir: t.TempDir(), node: bed.Node, random: rand.New(rand.NewPCG(seed, 6))}
 	w.tcp = serveNamed(t, bed.Back, "tcp", 8080, "a", "b")
 	w.udp = serveNamed(t, bed.Back, "udp", 8080, "a", "b")
 	always := object{
