@@ -3,7 +3,7 @@
 SHELL := /usr/bin/env bash
 BINARY := bin/userspace-proxy
 
-.PHONY: help build demo controlplane test lint e2e fuzz bench bench-micro bench-rules clean
+.PHONY: help build demo controlplane test lint e2e e2e-cluster fuzz bench bench-micro bench-rules clean
 
 help: ## this list
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)$$/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -29,6 +29,9 @@ e2e: ## only the end-to-end tests: the binary in network namespaces (root)
 	@scripts/deps.sh
 	@scripts/controlplane.sh
 	@scripts/e2e.sh
+
+e2e-cluster: ## Kubernetes' own specs on three nodes of this machine (root; 20 minutes, and as many of building, once); writes docs/conformance.md
+	@e2e/cluster/conformance.sh
 
 fuzz: ## every fuzz target for FUZZTIME (5s)
 	@scripts/fuzz.sh

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"encoding/xml"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// results are what became of each spec with each proxy.
+type results map[string]map[string]outcome
+
+// outcome of a spec that ran.
+type outcome struct {
+	passed bool
+	why    string // it has failed
+}
+
+// suites is JUnit's form, as far as it matters here.
+type suites struct {
+	Cases []struct {
+		Name    string    `xml:"name,attr"`
+		Skipped *struct{} `xml:"skipped"`
+		Failure *struct {
+			Message string `xml:"message,attr"`
+		} `xml:"failure"`
+		Error *struct {
+			Message string `xml:"message,attr"`
+		} `xml:"error"`
+	} `xml:"testsuite>testcase"`
+}
+
+// read adds the specs that ran with a proxy.
+func (r results) read(proxy string, junit []byte) error {
+	var s suites
+	if err := xml.Unmarshal(junit, &s); err != nil {
+		return err
+	}
+	for _, c := range s.Cases {
+		name, isSpec := strings.CutPrefix(c.Name, "[It] [sig-network] ")
+		if !isSpec || c.Skipped != nil {
+			continue
+		}
+		o := outcome{passed: c.Failure == nil && c.Error == nil}
+		switch {
+		case c.Failure != nil:
+			o.why = c.Failure.Message
+		case c.Error != nil:
+			o.why = c.Error.Message
+		}
+		if r[name] == nil {
+			r[name] = make(map[string]outcome)
+		}
+		r[name][proxy] = o
+	}
+	return nil
+}
+
+// proxies are those that specs ran with: this one's first.
+func (r results) proxies() []string {
+	all := make(map[string]bool)
+	for _, with := range r {
+		for proxy := range with {
+			all[proxy] = true
+		}
+	}
+	theirs := func(proxy string) bool { return strings.HasPrefix(proxy, "kube-proxy") }
+	return slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		if theirs(a) != theirs(b) {
+			if theirs(a) {
+				return 1
+			}
+			return -1
+		}
+		return -strings.Compare(a, b) // nftables before iptables
+	})
+}
+
+// document is the Markdown file.
+func (r results) document(kubernetes string) string {
+	proxies := r.proxies()
+	var b strings.Builder
+	fmt.Fprintf(&b, intro, kubernetes)
+	b.WriteString("| proxy | specs | passed | failed |\n|---|--:|--:|--:|\n")
+	for _, proxy := range proxies {
+		ran, passed := r.count(proxy)
+		fmt.Fprintf(&b, "| %s | %d | %d | %d |\n", called(proxy), ran, passed, ran-passed)
+	}
+	b.WriteString("\n## Spec by spec\n\n| spec |")
+	for _, proxy := range proxies {
+		fmt.Fprintf(&b, " %s |", called(proxy))
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(proxies)) + "\n")
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		fmt.Fprintf(&b, "| %s |", escaped(name))
+		for _, proxy := range proxies {
+			o, ran := r[name][proxy]
+			fmt.Fprintf(&b, " %s |", word(o, ran))
+		}
+		b.WriteString("\n")
+	}
+	if failures := r.failures(proxies); failures != "" {
+		b.WriteString("\n## What failed, and how\n\n" + failures)
+	}
+	return b.String()
+}
+
+func word(o outcome, ran bool) string {
+	switch {
+	case !ran:
+		return "–"
+	case o.passed:
+		return "pass"
+	}
+	return "**fail**"
+}
+
+func (r results) count(proxy string) (ran, passed int) {
+	for _, with := range r {
+		if o, ok := with[proxy]; ok {
+			ran++
+			if o.passed {
+				passed++
+			}
+		}
+	}
+	return ran, passed
+}
+
+func (r results) failures(proxies []string) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		for _, proxy := range proxies {
+			if o, ran := r[name][proxy]; ran && !o.passed {
+				fmt.Fprintf(&b, "- %s, with %s: %s\n", escaped(name), called(proxy), escaped(short(o.why)))
+			}
+		}
+	}
+	return b.String()
+}
+
+// called is a proxy's name for people.
+func called(proxy string) string {
+	if mode, ok := strings.CutPrefix(proxy, "kube-proxy-"); ok {
+		return "kube-proxy, " + mode
+	}
+	return "userspace-proxy, " + proxy
+}
+
+// short is a message's beginning, on one line.
+func short(message string) string {
+	const most = 300
+	runes := []rune(strings.Join(strings.Fields(message), " "))
+	if len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return string(runes)
+}
+
+// escaped is text as a cell of a Markdown table has it.
+func escaped(s string) string {
+	return strings.NewReplacer("|", `\|`, "<", "&lt;", "[", `\[`, "]", `\]`, "*", `\*`, "_", `\_`).Replace(s)
+}
+
+const intro = `# Conformance
+
+Kubernetes' own end-to-end specs about Services, run by ` + "`make e2e-cluster`" + ` in a
+cluster of three nodes on one machine ([e2e/cluster](../e2e/cluster/README.md)),
+Kubernetes %s: real pods, kubelets, containerd, and on every node the service
+proxy that is named. kube-proxy runs beside it, in the same cluster, for
+comparison. This file is written by that run.
+
+Left out are specs that reboot nodes, need SCTP, or a cloud with load balancers.
+
+`
