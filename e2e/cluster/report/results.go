@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"maps"
@@ -22,13 +23,20 @@ type suites struct {
 	Cases []struct {
 		Name    string    `xml:"name,attr"`
 		Skipped *struct{} `xml:"skipped"`
-		Failure *struct {
-			Message string `xml:"message,attr"`
-		} `xml:"failure"`
-		Error *struct {
-			Message string `xml:"message,attr"`
-		} `xml:"error"`
+		Failure *fault    `xml:"failure"`
+		Error   *fault    `xml:"error"`
 	} `xml:"testsuite>testcase"`
+}
+
+// fault is what a spec failed of: ginkgo writes it as text, others as a message.
+type fault struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
+}
+
+func (f *fault) why() string {
+	why, _, _ := strings.Cut(cmp.Or(f.Message, f.Text), "\nIn [It] at: ") // a place in Kubernetes' code
+	return strings.TrimPrefix(strings.TrimSpace(why), "[FAILED] ")
 }
 
 // read adds the specs that ran with a proxy.
@@ -45,9 +53,9 @@ func (r results) read(proxy string, junit []byte) error {
 		o := outcome{passed: c.Failure == nil && c.Error == nil}
 		switch {
 		case c.Failure != nil:
-			o.why = c.Failure.Message
+			o.why = c.Failure.why()
 		case c.Error != nil:
-			o.why = c.Error.Message
+			o.why = c.Error.why()
 		}
 		if r[name] == nil {
 			r[name] = make(map[string]outcome)
@@ -168,9 +176,10 @@ const intro = `# Conformance
 Kubernetes' own end-to-end specs about Services, run by ` + "`make e2e-cluster`" + ` in a
 cluster of three nodes on one machine ([e2e/cluster](../e2e/cluster/README.md)),
 Kubernetes %s: real pods, kubelets, containerd, and on every node the service
-proxy that is named. kube-proxy runs beside it, in the same cluster, for
-comparison. This file is written by that run.
+proxy that is named. This file is written by that run.
 
 Left out are specs that reboot nodes, need SCTP, or a cloud with load balancers.
+Specs that want a backend to see the client's own address fail by the nature of this
+proxy: backends see the node's.
 
 `

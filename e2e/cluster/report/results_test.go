@@ -15,6 +15,7 @@ const junit = `<?xml version="1.0" encoding="UTF-8"?>
 <testcase name="[It] [sig-network] Services should serve [Conformance]"></testcase>
 <testcase name="[It] [sig-network] Services should refuse"><failure message="a | b&#xA;c"></failure></testcase>
 <testcase name="[It] [sig-network] Services should wait"><error message="timed out"></error></testcase>
+<testcase name="[It] [sig-network] Services should keep"><failure message="">[FAILED] lost it&#xA;In [It] at: x.go:1</failure></testcase>
 <testcase name="[It] [sig-network] Services need SCTP"><skipped message="skipped"></skipped></testcase>
 </testsuite></testsuites>`
 
@@ -35,11 +36,12 @@ func TestReport(t *testing.T) {
 	require.NoError(t, err)
 	for _, want := range []string{
 		"Kubernetes 1.2.3: ",
-		"| userspace-proxy, nftables | 3 | 1 | 2 |\n| kube-proxy, nftables | 1 | 1 | 0 |\n\n",
+		"| userspace-proxy, nftables | 4 | 1 | 3 |\n| kube-proxy, nftables | 1 | 1 | 0 |\n\n",
 		"| spec | userspace-proxy, nftables | kube-proxy, nftables |\n|---|---|---|\n",
 		"| Services should refuse | **fail** | pass |\n",
 		`| Services should serve \[Conformance\] | pass | – |` + "\n",
 		`- Services should refuse, with userspace-proxy, nftables: a \| b c` + "\n",
+		"- Services should keep, with userspace-proxy, nftables: lost it\n",
 		"- Services should wait, with userspace-proxy, nftables: timed out\n",
 	} {
 		assert.Contains(t, string(text), want)
