@@ -28,7 +28,7 @@ type Server struct {
 	log     logrus.FieldLogger
 	wake    chan struct{} // capacity 1: what is wanted has changed
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex                   // guards what follows
 	want     map[place]config.HealthCheck // no two at one address
 	problems map[place]service.Problem
 
