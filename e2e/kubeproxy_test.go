@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -190,8 +191,9 @@ func TestNodeDuties(t *testing.T) {
 
 	kubeconfig := cp.kubeconfig(t, asProxy())
 	p := launchBy(t, bed.Node, []string{"setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", os.Getenv(binaryVariable)}, nil, "",
-		"--kubeconfig="+kubeconfig, "--hostname-override="+nodeName)
+		"--kubeconfig="+kubeconfig, "--hostname-override="+nodeName, "--detect-local-mode=NodeCIDR")
 	p.becomeHealthy(t)
+	testNodeCIDR(t, bed, cp, p, func() { patch("", `{"spec":{"podCIDR":"10.10.3.0/24","podCIDRs":["10.10.3.0/24"]}}`) })
 	var warnings []corev1.Event
 	eventually(t, func() bool {
 		list, err := cp.admin.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
@@ -216,4 +218,29 @@ func TestNodeDuties(t *testing.T) {
 	patch("status", `{"status":{"addresses":[{"type":"InternalIP","address":"10.10.2.9"}]}}`)
 	assert.Equal(t, 1, p.exitCode(t))
 	assert.Contains(t, p.output.String(), "the addresses of Node node-1 were [10.10.2.1] and are [10.10.2.9]: ending")
+}
+
+// testNodeCIDR: a pod of this node is told from a stranger from the moment that
+// the Node's podCIDR is known: its traffic to an external address goes to any
+// endpoint, a stranger's to those on this node, of which there are none.
+func testNodeCIDR(t *testing.T, bed *nettest.Bed, cp *controlPlane, p *proxy, assign func()) {
+	t.Helper()
+	away := serveNamed(t, bed.Back, "tcp", 8080, "away")
+	cp.put(t, object{
+		name: "local", clusterIPs: []string{"10.96.0.90"}, spec: "externalTrafficPolicy: Local\n",
+		ports: []port{{"stream", service.TCP, 80, 30090}}, endpoints: map[string][]string{"stream": away[:1]},
+	})
+	const external = "10.10.2.1:30090"
+	requireAnswers(t, bed.Pod, target{"tcp", "10.96.0.90:80"}, "away")
+	unknown := func() bool {
+		return slices.ContainsFunc(p.statusz(t).Problems, func(p struct{ Object, Reason, Detail string }) bool { return p.Reason == "LocalPodsUnknown" })
+	}
+	assert.True(t, unknown())
+	requireNoAnswer(t, bed.Pod, external)
+
+	assign()
+	requireAnswers(t, bed.Pod, target{"tcp", external}, "away")
+	eventually(t, func() bool { return !unknown() }, saying("the podCIDR to be known"))
+	requireNoAnswer(t, bed.Client, external)
+	cp.remove(t, "local")
 }
