@@ -147,13 +147,10 @@ func (a *acceptor) accept(waits bool) bool {
 	fd, client, err := acceptFD(a.sock.fd)
 	if err == 0 {
 		if why := a.refuses(fd, client); why != "" {
+			s.turnAway(why, a.key, client, a.trace) // first: who sees the reset finds it counted
 			resetOnClose(fd)
 			_ = unix.Close(fd)
 			s.budget.give(2)
-			s.turnAway(why, a.key, client)
-			if a.trace != nil {
-				a.trace.turnedAway(why, client)
-			}
 			return true
 		}
 		l := a.engine.loopFor(a.loop)

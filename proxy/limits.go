@@ -179,10 +179,13 @@ func (s *shared) isOwn(client netip.AddrPort, called func() netip.AddrPort) bool
 	return is
 }
 
-// turnAway tells of a client that is reset at accept: each time in a metric,
-// and once in a while in the log.
-func (s *shared) turnAway(why string, key service.Key, client netip.AddrPort) {
+// turnAway tells of a client that is reset at accept: each time in a metric and
+// its trace, and once in a while in the log.
+func (s *shared) turnAway(why string, key service.Key, client netip.AddrPort, trace *portTrace) {
 	s.metrics.refused[why].Inc()
+	if trace != nil {
+		trace.turnedAway(why, client)
+	}
 	message := whyTurnedAway(why)
 	if held, ok := s.warn.due(message); ok {
 		fields := logrus.Fields{"service": key.PortName.String(), "client": client.Addr()}

@@ -19,13 +19,15 @@ func TestClientWithThePortOfAnOwnDialIsServed(t *testing.T) {
 	f := start(t, Config{})
 	f.serve(named(t, "a"))
 	f.dial()
-	require.Eventually(t, func() bool { return f.shared.own.known.Load() == 1 }, patience, time.Millisecond)
-	f.shared.own.mu.Lock()
 	var port uint16
-	for local := range f.shared.own.dials {
-		port = local.Port()
-	}
-	f.shared.own.mu.Unlock()
+	require.Eventually(t, func() bool {
+		f.shared.own.mu.Lock()
+		defer f.shared.own.mu.Unlock()
+		for local := range f.shared.own.dials {
+			port = local.Port()
+		}
+		return port != 0
+	}, patience, time.Millisecond)
 
 	only := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		const ipLocalPortRange = 51 // IP_LOCAL_PORT_RANGE, Linux 6.3

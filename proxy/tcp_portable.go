@@ -108,8 +108,8 @@ func (l *tcpListener) acceptLoop(ctx context.Context) {
 				why = l.shared.limits.admit(client.Addr(), l.open)
 			}
 			if why != "" {
+				l.shared.turnAway(why, l.key, client, l.trace) // first: who sees the reset finds it counted
 				(&peer{conn: conn}).reset()
-				l.turnAway(why, client)
 				continue
 			}
 			if !l.takeBudget(ctx) {
@@ -171,13 +171,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (l *tcpListener) turnAway(why string, client netip.AddrPort) {
-	l.shared.turnAway(why, l.key, client)
-	if l.trace != nil {
-		l.trace.turnedAway(why, client)
-	}
-}
-
 // handle serves one client: picks, connects, relays.
 func (l *tcpListener) handle(conn *net.TCPConn) {
 	s := l.shared
@@ -188,8 +181,8 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 	// What rules have made of the address cannot be asked for here: a dial that
 	// comes back by somebody else's is taken for a client, and limits bound it.
 	if s.isOwn(client, func() netip.AddrPort { return tcpAddr(conn.LocalAddr()) }) {
+		s.turnAway(refusedOwnDial, l.key, client, l.trace)
 		(&peer{conn: conn}).reset()
-		l.turnAway(refusedOwnDial, client)
 		return
 	}
 	_ = conn.SetKeepAliveConfig(keepAliveConfig(s.timeouts.keepAlive))
@@ -203,12 +196,12 @@ func (l *tcpListener) handle(conn *net.TCPConn) {
 
 	to, err := s.tcp.dialer.connect(s.tcp.ctx, l.key, l.group, client.Addr(), trace)
 	if err != nil {
-		(&peer{conn: conn}).reset()
 		why := refusedNoEndpoint
 		if !errors.Is(err, errNoEndpoint) {
 			why = refusedDialFailed
 		}
 		s.metrics.refused[why].Inc()
+		(&peer{conn: conn}).reset()
 		if trace != nil {
 			trace.refused(why)
 			trace.ended(endedAbort, 0, 0)

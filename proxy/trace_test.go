@@ -109,9 +109,12 @@ func TestTraceOfAConnection(t *testing.T) {
 
 	again := f.dial()
 	endpoint = receive(t, accepted)
+	write(t, endpoint, "!")
+	_, err := io.ReadFull(again, make([]byte, 1))
+	require.NoError(t, err) // the proxy knows that it is connected: a reset before that is a failed dial
 	require.NoError(t, endpoint.SetLinger(0))
 	require.NoError(t, endpoint.Close())
-	_, err := again.Read(make([]byte, 1))
+	_, err = again.Read(make([]byte, 1))
 	require.Error(t, err)
 	require.NoError(t, again.Close())
 	f.drained()
@@ -120,7 +123,7 @@ func TestTraceOfAConnection(t *testing.T) {
 		"connecting to ALIVE: it has the client's affinity",
 		"connected to ALIVE, T after the accept",
 		"the endpoint has reset its connection, or vanished; the client is told so when it has all that came before",
-		"ended (reset) after T: 0 bytes up, 0 bytes down",
+		"ended (reset) after T: 0 bytes up, 1 byte down",
 	}, s.of("connection 2: ", "the client has closed its side after 0 bytes; the endpoint is told so")) // where a reset is passed on as an end
 }
 
