@@ -15,8 +15,8 @@ import (
 const spare = 100
 
 // budget shares the process's descriptors out so that nobody can take them all:
-// listeners may have three quarters, traffic what they leave but for an eighth
-// that is kept for them, and UDP flows half of that.
+// listeners may have three quarters, traffic what they leave but for some that
+// are kept for listeners to come, and UDP flows half of that.
 type budget struct {
 	mu        sync.Mutex
 	total     int
@@ -59,7 +59,15 @@ func (b *budget) take(n int) bool {
 }
 
 // forTraffic is how many traffic may have now.
-func (b *budget) forTraffic() int { return b.total - max(b.listeners, b.total/8) }
+func (b *budget) forTraffic() int { return forTraffic(b.total, b.listeners) }
+
+// forTraffic keeps an eighth for listeners to come, and no more than a large
+// cluster gains in a while: the rest would lie idle where there are many.
+func forTraffic(total, listeners int) int {
+	const most = 800
+	toCome := min(total/8, most, total*3/4-listeners)
+	return total - listeners - max(toCome, 0)
+}
 
 // takeFlow takes one descriptor for a UDP flow.
 func (b *budget) takeFlow() bool {
@@ -100,7 +108,7 @@ type BudgetStatus struct {
 
 // UsedUp says whether no new connection can be carried until another ends.
 func (s BudgetStatus) UsedUp() bool {
-	return s.Traffic+2 > s.Total-max(s.Listeners, s.Total/8)
+	return s.Traffic+2 > forTraffic(s.Total, s.Listeners)
 }
 
 func (b *budget) status() BudgetStatus {

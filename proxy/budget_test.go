@@ -37,6 +37,22 @@ func TestBudgetLeavesSomethingToEverybody(t *testing.T) {
 	assert.True(t, b.take(200))
 }
 
+// What docs/benchmarks.md promises of idle connections.
+func TestBudgetHoldsConnectionsWithinTwentyThousandDescriptors(t *testing.T) {
+	t.Parallel()
+	b := newBudget(20_000)
+	for range 20 {
+		assert.True(t, b.takeListener())
+	}
+	for range 9500 {
+		assert.True(t, b.take(2))
+	}
+	assert.False(t, b.status().UsedUp())
+	for range 800 {
+		assert.True(t, b.takeListener(), "room is kept for Services to come")
+	}
+}
+
 func TestFlowsHaveALimitOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	flows := newFlowBudget(newBudget(10_000), 3)
