@@ -84,12 +84,16 @@ func (e *end) receive(to *end) {
 func (e *end) receiveByPipe() {
 	n, err := splice(e.fd, e.pipe.w, pipeSize)
 	if err == unix.EAGAIN || err == 0 && n == 0 {
-		// Nothing is there, or the end, or an urgent mark, at which splice
-		// stops as at either: a read tells.
-		e.bulk = false
 		if e.inPipe == 0 {
 			e.givePipe()
 		}
+		if err != 0 && !e.eager && !e.ended {
+			e.readable = false // and what comes next is more of the same
+			return
+		}
+		// Nothing is there, or the end, or an urgent mark, at which splice
+		// stops as at either: a read tells.
+		e.bulk = false
 		return
 	}
 	if e.received(n, pipeSize, err) {

@@ -11,6 +11,10 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
+// GoProcessors is how many processors Go's scheduler (runtime.GOMAXPROCS) should
+// have in a program whose work here may use n.
+func GoProcessors(n int) int { return n }
+
 // connection is one TCP connection, as status shows it.
 type connection struct {
 	key     service.Key

@@ -11,7 +11,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// tcpEngine carries all TCP connections of a Proxier, in one loop for each CPU.
+// tcpEngine carries all TCP connections of a Proxier, in one loop for each CPU
+// (GoProcessors).
 //
 // A loop owns its connections from accept to close: no lock is taken and no
 // goroutine woken for a byte. It does what its epoll instance, edge-triggered,
@@ -26,15 +27,25 @@ type tcpEngine struct {
 	shared *shared
 	start  time.Time
 	loops  []*loop
-	debug  bool
+	// lingers says whether a loop may keep one of Go's processors while it waits
+	// for the next event: others have some then too.
+	lingers bool
+	debug   bool
 }
+
+// GoProcessors is how many processors Go's scheduler (runtime.GOMAXPROCS) should
+// have in a program whose work here may use n: one more for each loop, which
+// keeps its own while it waits for a moment. A Proxier starts half as many loops.
+func GoProcessors(n int) int { return 2 * n }
 
 func newTCPEngine(s *shared) (*tcpEngine, error) {
 	e := &tcpEngine{shared: s, start: time.Now()}
 	if l, ok := s.log.(interface{ IsLevelEnabled(logrus.Level) bool }); ok {
 		e.debug = l.IsLevelEnabled(logrus.DebugLevel)
 	}
-	for range min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) {
+	processors := runtime.GOMAXPROCS(0)
+	e.lingers = processors > 1
+	for range max(1, processors/2) {
 		l, err := newLoop(e)
 		if err != nil {
 			e.close()
@@ -117,7 +128,7 @@ func (e *tcpEngine) close() {
 func (e *tcpEngine) loopFor(l *loop) *loop {
 	best := l
 	for _, other := range e.loops {
-		if n := other.load.Load(); n+4 < best.load.Load()*3/4 {
+		if n := other.load.Load(); n+2 < best.load.Load()*7/8 {
 			best = other
 		}
 	}

@@ -19,19 +19,17 @@ import (
 // loop is one event loop of the TCP engine: a goroutine over an epoll instance
 // of its own. What has no lock beside it is the loop's own.
 //
-// The instance is itself a descriptor that Go's poller waits for, so a loop
-// with nothing to do is a parked goroutine. Asleep in epoll_wait it would cost
-// more: the runtime takes a processor that is in a system call for lost, and
-// keeps looking for what it could do with it.
+// While events come quickly it waits for them past Go's scheduler, as a loop in
+// C would (wait). A loop with nothing to do sleeps in a system call that the
+// scheduler knows of.
 type loop struct {
 	engine *tcpEngine
-	file   *os.File // of epoll
 	epoll  int
 	alarm  int // eventfd: there are calls
 	done   chan struct{}
 
 	now     time.Duration // when the loop last woke, on the engine's clock
-	wakeAt  time.Duration // when it is to wake, events or not; 0: it is not
+	brisk   bool          // events come quickly
 	again   bool          // there may be events that are not announced once more
 	events  [maxEvents]unix.EpollEvent
 	watched []watch          // by descriptor
@@ -121,41 +119,17 @@ func newLoop(e *tcpEngine) (*loop, error) {
 		return nil, errors.Join(os.NewSyscallError("eventfd", err), unix.Close(epoll))
 	}
 	l := &loop{engine: e, epoll: epoll, alarm: alarm, done: make(chan struct{}), own: make(map[int]*ownDial), sessions: make(map[*session]struct{})}
-	err = os.NewSyscallError("fcntl", unix.SetNonblock(epoll, true)) // which has os.NewFile put it into Go's poller
-	if err == nil {
-		err = l.watch(alarm, alarmClock{l}, unix.EPOLLIN)
-	}
-	if err != nil {
+	if err := l.watch(alarm, alarmClock{l}, unix.EPOLLIN); err != nil {
 		return nil, errors.Join(err, unix.Close(alarm), unix.Close(epoll))
 	}
-	l.file = os.NewFile(uintptr(epoll), "epoll of TCP")
 	go l.run()
 	return l, nil
 }
 
 func (l *loop) run() {
 	defer close(l.done)
-	wait, err := l.file.SyscallConn()
-	for err == nil && !l.stopped {
-		err = wait.Read(l.turns)
-		if errors.Is(err, os.ErrDeadlineExceeded) { // it is wakeAt
-			l.wakeAt = 0
-			err = l.file.SetReadDeadline(time.Time{})
-		}
-	}
-	l.pipes.close()
-	l.mu.Lock()
-	l.ended = true
-	_ = unix.Close(l.alarm)
-	l.mu.Unlock()
-	_ = l.file.Close()
-}
-
-// turns takes turns until there is nothing to do: then it says false, and is
-// called again when there is.
-func (l *loop) turns(uintptr) bool {
 	for !l.stopped {
-		n := epollWait(l.epoll, l.events[:])
+		n := l.wait()
 		l.now = l.engine.now()
 		l.again = n == maxEvents
 		for i := range n {
@@ -166,30 +140,51 @@ func (l *loop) turns(uintptr) bool {
 		}
 		l.turnBusy()
 		l.expire()
-		if !l.again && len(l.busy) == 0 {
-			return l.stopped || !l.rest()
-		}
-		runtime.Gosched() // work without end must not keep other goroutines from theirs
 	}
-	return true
+	l.pipes.close()
+	l.mu.Lock()
+	l.ended = true
+	_ = unix.Close(l.alarm)
+	l.mu.Unlock()
+	_ = unix.Close(l.epoll)
 }
 
-// rest has the loop woken when the next thing is due. It is false where that
-// is now. A time that is set already and too early costs one wake-up for
-// nothing; setting it anew for each session would cost more.
-func (l *loop) rest() bool {
-	due, ok := l.due()
-	if !ok {
-		return true
+// linger is how long a loop waits for the next event past the scheduler, and so
+// how soon events must come for that.
+const linger = 20 * time.Millisecond
+
+// wait is how many events there are, when there are some or something is due.
+//
+// A call that the scheduler knows of costs more than a message does: it sees a
+// processor (its P) that has gone into the kernel, wakes its monitor to watch
+// over it, and gives it to somebody else. So while events come quickly the loop
+// keeps the processor and waits past the scheduler, for a moment at a time;
+// GoProcessors has one for each loop that nobody else needs. The collector and
+// the monitor can still stop a loop: their signal ends the wait.
+func (l *loop) wait() int {
+	if l.again || len(l.busy) > 0 {
+		if !l.engine.lingers {
+			runtime.Gosched() // work without end must not keep other goroutines from theirs
+		}
+		return epollWait(l.epoll, l.events[:], 0)
 	}
-	if due <= l.now {
-		return false
+	patience := time.Duration(-1)
+	if due, ok := l.due(); ok {
+		patience = max(0, due-l.engine.now())
 	}
-	if l.wakeAt == 0 || due < l.wakeAt {
-		l.wakeAt = due
-		_ = l.file.SetReadDeadline(l.engine.start.Add(due))
+	if l.brisk {
+		moment := linger
+		if patience >= 0 {
+			moment = min(linger, patience)
+		}
+		if n := epollWait(l.epoll, l.events[:], moment); n > 0 || moment == patience {
+			return n
+		}
 	}
-	return true
+	began := time.Now()
+	n := epollSleep(l.epoll, l.events[:], patience)
+	l.brisk = l.engine.lingers && time.Since(began) < linger
+	return n
 }
 
 // due is when the next thing is to be done, if there is one.

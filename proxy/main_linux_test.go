@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"runtime"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -12,5 +13,6 @@ import (
 // address and port and change what the kernel does.
 func TestMain(m *testing.M) {
 	nettest.Isolate()
+	runtime.GOMAXPROCS(GoProcessors(max(2, runtime.GOMAXPROCS(0)))) // several loops
 	goleak.VerifyTestMain(m)
 }

@@ -5,14 +5,16 @@ package proxy
 import (
 	"net/netip"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// The calls of the data path. None of them waits, so they go past the
-// scheduler (RawSyscall), which otherwise gets ready for a call that does, and
-// wakes the runtime's monitor to watch over it.
+// The calls of the data path. None of them waits, or not for long, so they go
+// past the scheduler (RawSyscall), which otherwise gets ready for a call that
+// does, and wakes the runtime's monitor to watch over it. epollSleep is the
+// exception.
 
 func readFD(fd int, b []byte) (int, syscall.Errno) {
 	n, _, err := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
@@ -68,6 +70,32 @@ func closeFD(fd int) {
 func epollCtl(epoll, op, fd int, event *unix.EpollEvent) syscall.Errno {
 	_, _, err := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epoll), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(event)), 0, 0)
 	return err
+}
+
+// epollWait is how many events there are now, or soon: it waits past the
+// scheduler, whose processor it keeps, for at most patience. A signal ends it.
+func epollWait(epoll int, events []unix.EpollEvent, patience time.Duration) int {
+	n, _, err := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), uintptr(milliseconds(patience)), 0, 0)
+	return orZero(n, err)
+}
+
+// epollSleep waits for events for as long as patience says, below 0 without
+// end. A signal ends it.
+func epollSleep(epoll int, events []unix.EpollEvent, patience time.Duration) int {
+	n, err := unix.EpollWait(epoll, events, milliseconds(patience))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// milliseconds are what epoll counts in, rounded up: what is due then is due
+// when it ends.
+func milliseconds(d time.Duration) int {
+	if d < 0 {
+		return -1
+	}
+	return int(min((d+time.Millisecond-1)/time.Millisecond, 1<<30))
 }
 
 // unsent is the number of bytes that the peer's kernel has not acknowledged and

@@ -107,7 +107,7 @@ func (l *udpLoop) turns(fd uintptr) bool {
 	l.setParked(false)
 	for {
 		l.reap(endBatch)
-		n := epollWait(int(fd), l.events[:])
+		n := epollWait(int(fd), l.events[:], 0)
 		if n == 0 && l.setParked(true) {
 			return false
 		}

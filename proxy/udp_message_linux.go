@@ -225,12 +225,3 @@ func send(fd int, b []byte) error {
 	}
 	return nil
 }
-
-// epollWait is how many events there are now; it does not wait.
-func epollWait(fd int, events []unix.EpollEvent) int {
-	n, _, err := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(fd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
-	if err != 0 {
-		return 0
-	}
-	return int(n)
-}

@@ -10,15 +10,18 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/kubelog"
+	"github.com/userspace-proxy/userspace-proxy/proxy"
 )
 
 func main() {
+	runtime.GOMAXPROCS(proxy.GoProcessors(runtime.GOMAXPROCS(0)))
 	// The first signal asks for an end, the second one ends this at once, and so
 	// does every one before TakeSignals.
 	signals := make(chan os.Signal, 2)
