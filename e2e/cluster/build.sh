@@ -7,7 +7,7 @@
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 
-packages="containerd runc containernetworking-plugins ethtool busybox-static netcat-openbsd bind9-dnsutils iptables nftables conntrack iproute2 curl wget socat openssl gcc"
+packages="containerd runc containernetworking-plugins ethtool busybox-static netcat-openbsd bind9-dnsutils iptables nftables conntrack iproute2 curl wget socat openssl gcc buildah"
 if ! dpkg -s $packages >/dev/null 2>&1; then
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq </dev/null

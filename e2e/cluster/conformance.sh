@@ -1,27 +1,35 @@
 #!/usr/bin/env bash
 # conformance.sh [PROXY…]: builds what is missing, starts three nodes, runs
 # Kubernetes' specs about Services with each service proxy in turn (all that
-# proxy.sh knows, unless some are named), ends the nodes, and writes
-# docs/conformance.md of what became of them. As root, on Linux with cgroups of
-# version 1. FOCUS chooses other specs.
+# proxy.sh knows, unless some are named; 'nftables --transparent' is this one with a
+# flag), and what there is beyond the specs: duties.sh with this proxy, churn.sh with
+# those that CHURN names. It ends the nodes, and writes docs/conformance.md of what
+# became of these and of those that ran before and are in the work directory still.
+# As root, on Linux with cgroups of version 1. FOCUS chooses other specs.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
-[ $# -gt 0 ] || set -- kube-proxy-nftables kube-proxy-iptables nftables iptables
+[ $# -gt 0 ] || set -- nftables kube-proxy-nftables iptables kube-proxy-iptables
 focus=${FOCUS:-'\[sig-network\] (Services|Conntrack|Traffic ?Distribution) '}
 # They reboot nodes, need SCTP, or a cloud that has load balancers.
 skip='\[Disruptive\]|SCTP|LoadBalancer'
+churn=${CHURN-nftables kube-proxy-nftables}
 
 "$here/build.sh"
 [ -n "${BINARY:-}" ] || make -s -C "$root" build
 "$here/up.sh"
 trap '"$here/down.sh"' EXIT
-rm -rf "$work/report"
+failed=
 for proxy; do
   echo "== $proxy"
-  "$here/proxy.sh" "$proxy"
+  "$here/proxy.sh" $proxy
+  case $proxy in
+  kube-proxy-*) ;;
+  *) "$here/duties.sh" || failed="$failed duties.sh with $proxy;" ;;
+  esac
   SECONDS=0
   "$here/specs.sh" "$proxy" "$focus" "$skip" || true # what fails stands in the report
-  echo "$SECONDS s"
+  echo "specs: $SECONDS s"
+  [[ " $churn " != *" $proxy "* ]] || "$here/churn.sh" $proxy || failed="$failed churn.sh with $proxy;"
 done
-cd "$root/e2e"
-go run ./cluster/report -kubernetes "$version" -reports "$work/report" -doc "$root/docs/conformance.md"
+"$here/report.sh"
+[ -z "$failed" ] || { echo "failed:$failed" >&2; exit 1; }

@@ -6,6 +6,7 @@ shopt -s nullglob
 for file in "$work"/nodes/*.pid; do
   pid=$(cat "$file")
   grep -q node.sh "/proc/$pid/cmdline" 2>/dev/null || continue
+  keep_log "$(basename "$file" .pid)"
   kill -9 "$pid"
   for _ in $(seq 100); do
     [ -d "/proc/$pid" ] || break
@@ -18,5 +19,5 @@ if [ -e "$work/nodes/cgroups" ]; then
     [ ! -d "$group" ] || find "$group" -depth -type d -exec rmdir {} + 2>/dev/null || true
   done <"$work/nodes/cgroups"
 fi
-rm -rf "$work/nodes" "$work/var"
+rm -rf "$work/nodes" "$work/var" "$work/deploy"
 echo "the cluster has ended; its logs are in $work/log"

@@ -5,12 +5,21 @@ import (
 	"encoding/xml"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
+	"time"
 )
 
 // results are what became of each spec with each proxy.
-type results map[string]map[string]outcome
+type results struct {
+	specs map[string]map[string]outcome // by spec and proxy
+	took  map[string]time.Duration      // by proxy
+}
+
+func newResults() *results {
+	return &results{make(map[string]map[string]outcome), make(map[string]time.Duration)}
+}
 
 // outcome of a spec that ran.
 type outcome struct {
@@ -20,7 +29,8 @@ type outcome struct {
 
 // suites is JUnit's form, as far as it matters here.
 type suites struct {
-	Cases []struct {
+	Seconds float64 `xml:"time,attr"`
+	Cases   []struct {
 		Name    string    `xml:"name,attr"`
 		Skipped *struct{} `xml:"skipped"`
 		Failure *fault    `xml:"failure"`
@@ -40,11 +50,12 @@ func (f *fault) why() string {
 }
 
 // read adds the specs that ran with a proxy.
-func (r results) read(proxy string, junit []byte) error {
+func (r *results) read(proxy string, junit []byte) error {
 	var s suites
 	if err := xml.Unmarshal(junit, &s); err != nil {
 		return err
 	}
+	r.took[proxy] += time.Duration(s.Seconds * float64(time.Second))
 	for _, c := range s.Cases {
 		name, isSpec := strings.CutPrefix(c.Name, "[It] [sig-network] ")
 		if !isSpec || c.Skipped != nil {
@@ -57,53 +68,33 @@ func (r results) read(proxy string, junit []byte) error {
 		case c.Error != nil:
 			o.why = c.Error.why()
 		}
-		if r[name] == nil {
-			r[name] = make(map[string]outcome)
+		if r.specs[name] == nil {
+			r.specs[name] = make(map[string]outcome)
 		}
-		r[name][proxy] = o
+		r.specs[name][proxy] = o
 	}
 	return nil
 }
 
-// proxies are those that specs ran with: this one's first.
-func (r results) proxies() []string {
-	all := make(map[string]bool)
-	for _, with := range r {
-		for proxy := range with {
-			all[proxy] = true
-		}
-	}
-	theirs := func(proxy string) bool { return strings.HasPrefix(proxy, "kube-proxy") }
-	return slices.SortedFunc(maps.Keys(all), func(a, b string) int {
-		if theirs(a) != theirs(b) {
-			if theirs(a) {
-				return 1
-			}
-			return -1
-		}
-		return -strings.Compare(a, b) // nftables before iptables
-	})
-}
-
 // document is the Markdown file.
-func (r results) document(kubernetes string) string {
-	proxies := r.proxies()
+func (r *results) document(kubernetes string) string {
+	proxies := ordered(r.took)
 	var b strings.Builder
-	fmt.Fprintf(&b, intro, kubernetes)
-	b.WriteString("| proxy | specs | passed | failed |\n|---|--:|--:|--:|\n")
+	fmt.Fprintf(&b, intro, kubernetes, runtime.NumCPU())
+	b.WriteString("| proxy | specs | passed | failed | took |\n|---|--:|--:|--:|--:|\n")
 	for _, proxy := range proxies {
 		ran, passed := r.count(proxy)
-		fmt.Fprintf(&b, "| %s | %d | %d | %d |\n", called(proxy), ran, passed, ran-passed)
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %v |\n", called(proxy), ran, passed, ran-passed, r.took[proxy].Round(time.Second))
 	}
 	b.WriteString("\n## Spec by spec\n\n| spec |")
 	for _, proxy := range proxies {
 		fmt.Fprintf(&b, " %s |", called(proxy))
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---|", len(proxies)) + "\n")
-	for _, name := range slices.Sorted(maps.Keys(r)) {
+	for _, name := range slices.Sorted(maps.Keys(r.specs)) {
 		fmt.Fprintf(&b, "| %s |", escaped(name))
 		for _, proxy := range proxies {
-			o, ran := r[name][proxy]
+			o, ran := r.specs[name][proxy]
 			fmt.Fprintf(&b, " %s |", word(o, ran))
 		}
 		b.WriteString("\n")
@@ -124,8 +115,8 @@ func word(o outcome, ran bool) string {
 	return "**fail**"
 }
 
-func (r results) count(proxy string) (ran, passed int) {
-	for _, with := range r {
+func (r *results) count(proxy string) (ran, passed int) {
+	for _, with := range r.specs {
 		if o, ok := with[proxy]; ok {
 			ran++
 			if o.passed {
@@ -136,24 +127,16 @@ func (r results) count(proxy string) (ran, passed int) {
 	return ran, passed
 }
 
-func (r results) failures(proxies []string) string {
+func (r *results) failures(proxies []string) string {
 	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(r)) {
+	for _, name := range slices.Sorted(maps.Keys(r.specs)) {
 		for _, proxy := range proxies {
-			if o, ran := r[name][proxy]; ran && !o.passed {
+			if o, ran := r.specs[name][proxy]; ran && !o.passed {
 				fmt.Fprintf(&b, "- %s, with %s: %s\n", escaped(name), called(proxy), escaped(short(o.why)))
 			}
 		}
 	}
 	return b.String()
-}
-
-// called is a proxy's name for people.
-func called(proxy string) string {
-	if mode, ok := strings.CutPrefix(proxy, "kube-proxy-"); ok {
-		return "kube-proxy, " + mode
-	}
-	return "userspace-proxy, " + proxy
 }
 
 // short is a message's beginning, on one line.
@@ -173,13 +156,20 @@ func escaped(s string) string {
 
 const intro = `# Conformance
 
-Kubernetes' own end-to-end specs about Services, run by ` + "`make e2e-cluster`" + ` in a
-cluster of three nodes on one machine ([e2e/cluster](../e2e/cluster/README.md)),
-Kubernetes %s: real pods, kubelets, containerd, and on every node the service
-proxy that is named. This file is written by that run.
+Kubernetes' own end-to-end specs about Services, in a cluster of three nodes on one
+machine ([e2e/cluster](../e2e/cluster/README.md)), Kubernetes %s: real pods, kubelets,
+containerd, and on every node the service proxy that is named. userspace-proxy is there
+as [deploy/kubernetes](../deploy/kubernetes/userspace-proxy.yaml) puts it there: image,
+DaemonSet, account, rights and configuration. This file is written by
+
+` + "```sh" + `
+make e2e-cluster                            # all of it, on a fresh machine
+e2e/cluster/conformance.sh kube-proxy-nftables   # one column anew
+` + "```" + `
+
+How long each run took is below, with %d cores that others used as well; what the nodes
+are made of takes 15 to 25 minutes to build, once.
 
 Left out are specs that reboot nodes, need SCTP, or a cloud with load balancers.
-Specs that want a backend to see the client's own address fail by the nature of this
-proxy: backends see the node's.
 
 `

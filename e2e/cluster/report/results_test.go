@@ -10,7 +10,7 @@ import (
 )
 
 const junit = `<?xml version="1.0" encoding="UTF-8"?>
-<testsuites><testsuite name="Kubernetes e2e suite">
+<testsuites time="61.7"><testsuite name="Kubernetes e2e suite">
 <testcase name="[BeforeSuite]"></testcase>
 <testcase name="[It] [sig-network] Services should serve [Conformance]"></testcase>
 <testcase name="[It] [sig-network] Services should refuse"><failure message="a | b&#xA;c"></failure></testcase>
@@ -22,32 +22,58 @@ const junit = `<?xml version="1.0" encoding="UTF-8"?>
 func TestReport(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, proxy := range []string{"iptables", "kube-proxy-nftables", "nftables"} {
-		require.NoError(t, os.Mkdir(filepath.Join(dir, proxy), 0o755))
+	from := sources{kubernetes: "v1.2.3", reports: filepath.Join(dir, "report"), churn: filepath.Join(dir, "churn")}
+	write := func(text string, at ...string) {
+		file := filepath.Join(append([]string{dir}, at...)...)
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
-	write := func(proxy, text string) {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, proxy, "junit_01.xml"), []byte(text), 0o600))
-	}
-	write("nftables", junit)
-	write("kube-proxy-nftables", `<testsuites><testsuite><testcase name="[It] [sig-network] Services should refuse"></testcase></testsuite></testsuites>`)
+	const refused = `<testsuites time="5"><testsuite><testcase name="[It] [sig-network] Services should refuse"></testcase></testsuite></testsuites>`
+	write(junit, "report", "nftables", "junit_01.xml")
+	write(refused, "report", "kube-proxy-nftables", "junit_01.xml")
+	write(refused, "report", "nftables --transparent", "junit_01.xml")
+	write("<", "report", "try", "junit_01.xml")
 	doc := filepath.Join(t.TempDir(), "doc.md")
-	require.NoError(t, run(dir, "v1.2.3", doc))
-	text, err := os.ReadFile(doc)
-	require.NoError(t, err)
+	read := func() string {
+		require.NoError(t, run(from, doc))
+		text, err := os.ReadFile(doc)
+		require.NoError(t, err)
+		return string(text)
+	}
+	text := read()
 	for _, want := range []string{
 		"Kubernetes 1.2.3: ",
-		"| userspace-proxy, nftables | 4 | 1 | 3 |\n| kube-proxy, nftables | 1 | 1 | 0 |\n\n",
-		"| spec | userspace-proxy, nftables | kube-proxy, nftables |\n|---|---|---|\n",
-		"| Services should refuse | **fail** | pass |\n",
-		`| Services should serve \[Conformance\] | pass | – |` + "\n",
+		"| userspace-proxy, nftables | 4 | 1 | 3 | 1m2s |\n| userspace-proxy, nftables, --transparent | 1 | 1 | 0 | 5s |\n| kube-proxy, nftables | 1 | 1 | 0 | 5s |\n\n",
+		"| spec | userspace-proxy, nftables | userspace-proxy, nftables, --transparent | kube-proxy, nftables |\n|---|---|---|---|\n",
+		"| Services should refuse | **fail** | pass | pass |\n",
+		`| Services should serve \[Conformance\] | pass | – | – |` + "\n",
 		`- Services should refuse, with userspace-proxy, nftables: a \| b c` + "\n",
 		"- Services should keep, with userspace-proxy, nftables: lost it\n",
 		"- Services should wait, with userspace-proxy, nftables: timed out\n",
 	} {
-		assert.Contains(t, string(text), want)
+		assert.Contains(t, text, want)
 	}
-	assert.NotContains(t, string(text), "SCTP |")
+	assert.NotContains(t, text, "SCTP |")
+	assert.NotContains(t, text, "Beyond")
 
-	write("iptables", "<testsuites>")
-	assert.ErrorContains(t, run(dir, "v1.2.3", doc), "junit_01.xml: ")
+	write(`{"during":"nothing","from":"outside","seconds":3,"short":{"tried":10,"lost":{"refused":1}}}
+{"during":"nothing","from":"a pod","seconds":3,"short":{"tried":10,"lost":{"refused":1,"reset":2}},"long":{"tried":4,"lost":{"reset":1}}}
+{"during":"much","from":"outside","seconds":3,"senders":{"tried":9}}
+`, "churn", "nftables.json")
+	write(`{"during":"much","seconds":3}`, "churn", "kube-proxy-nftables.json")
+	write(`{`, "churn", "nftables.json.new")
+	text = read()
+	for _, want := range []string{
+		"| meanwhile | lost | userspace-proxy, nftables | kube-proxy, nftables |\n",
+		"| nothing | short connections | **4** of 20: 2 refused, 2 reset | – |\n|  | long connections | **1 reset** of 4 | – |\n",
+		"| much | short connections | none of 0 | none of 0 |\n",
+		"|  | datagrams of long senders | none of 9 | none of 0 |\n",
+	} {
+		assert.Contains(t, text, want)
+	}
+
+	write("{", "churn", "iptables.json")
+	assert.ErrorContains(t, run(from, doc), "iptables.json: ")
+	write("<testsuites>", "report", "iptables", "junit_01.xml")
+	assert.ErrorContains(t, run(from, doc), "junit_01.xml: ")
 }
