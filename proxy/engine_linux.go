@@ -128,7 +128,7 @@ func (e *tcpEngine) close() {
 func (e *tcpEngine) loopFor(l *loop) *loop {
 	best := l
 	for _, other := range e.loops {
-		if n := other.load.Load(); n+2 < best.load.Load()*7/8 {
+		if n := other.load.Load(); n+1 < best.load.Load()*7/8 {
 			best = other
 		}
 	}
