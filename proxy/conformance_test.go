@@ -68,6 +68,8 @@ func TestZeroWindow(t *testing.T) {
 		_ = endpoint.CloseWrite()
 	}()
 	time.Sleep((keepAliveProbes + 3) * time.Second)
+	require.NoError(t, client.SetDeadline(time.Now().Add(patience)))
+	require.NoError(t, endpoint.SetDeadline(time.Now().Add(patience)))
 	got := readAll(t, client)
 	assert.True(t, bytes.Equal(sent, []byte(got)), "sent %d bytes, got %d", len(sent), len(got))
 }
