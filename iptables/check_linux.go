@@ -62,13 +62,13 @@ func (r *Runner) checkFamily(ctx context.Context, f *familyRules) error {
 // damage says in what a listing differs from what was applied; empty where it
 // does not.
 func (f *familyRules) damage(found map[string]listing) string {
-	for _, j := range jumps() {
+	for _, j := range f.jumps {
 		if !found[j.table].has(j) {
 			return fmt.Sprintf("the jump from %s to %s is gone", j.place, j.to)
 		}
 	}
-	for _, table := range tables() {
-		for _, r := range found[table].strayJumps(table) {
+	for _, table := range f.tool.tables {
+		for _, r := range found[table].strayJumps(table, f.jumps) {
 			return fmt.Sprintf("there is one jump too many from %s to %s", place{table, r.chain}, r.target())
 		}
 	}

@@ -73,7 +73,22 @@ func anyOf(ctx context.Context, c Config, f service.Family, legacy bool) (*comma
 // clean removes our rules in the tables that exist.
 func (c *commands) clean(ctx context.Context) error {
 	found := make(map[string]listing)
+	if err := c.saveOthers(ctx, found); err != nil {
+		return err
+	}
+	if in := remove(found); in != "" {
+		return c.restore(ctx, in)
+	}
+	return nil
+}
+
+// saveOthers lists the tables that exist and in which some version may have made
+// rules, beside those that are listed.
+func (c *commands) saveOthers(ctx context.Context, listed map[string]listing) error {
 	for _, table := range tables() {
+		if _, is := listed[table]; is {
+			continue
+		}
 		if exists, err := c.exists(table); err != nil || !exists {
 			if err != nil {
 				return err
@@ -84,10 +99,7 @@ func (c *commands) clean(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		found[table] = l
-	}
-	if in := remove(found); in != "" {
-		return c.restore(ctx, in)
+		listed[table] = l
 	}
 	return nil
 }

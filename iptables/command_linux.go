@@ -25,15 +25,16 @@ type commands struct {
 	*goiptables.IPTables // one rule, or one chain, at a time
 
 	family   service.Family
-	name     string // "ip6tables-legacy"
-	version  string // as the command prints it
+	name     string   // "ip6tables-legacy"
+	version  string   // as the command prints it
+	tables   []string // in which there are rules
 	lockWait time.Duration
 	timeout  time.Duration
 }
 
 // find finds the commands of a kind and asks for their version.
 func find(ctx context.Context, c Config, k Kind, f service.Family) (*commands, error) {
-	cmds := &commands{family: f, name: k.Command(f), lockWait: c.LockWait, timeout: c.Timeout}
+	cmds := &commands{family: f, name: k.Command(f), tables: c.tables(), lockWait: c.LockWait, timeout: c.Timeout}
 	for _, name := range []string{cmds.name, cmds.name + "-restore", cmds.name + "-save"} {
 		if _, err := exec.LookPath(name); err != nil {
 			return nil, fmt.Errorf("%s %w", name, ErrNoIPTables)
@@ -94,7 +95,7 @@ func (c *commands) save(ctx context.Context, table string, more ...string) (list
 // saveAll lists the tables that have rules of ours.
 func (c *commands) saveAll(ctx context.Context, more ...string) (map[string]listing, error) {
 	found := make(map[string]listing)
-	for _, table := range tables() {
+	for _, table := range c.tables {
 		l, err := c.save(ctx, table, more...)
 		if err != nil {
 			return nil, err

@@ -61,6 +61,12 @@ type Config struct {
 	// (SO_MARK). Rules for the node's own traffic skip them. Default: 0x4000000.
 	Mark uint32
 
+	// Replies is the bit, or the bits, that packets get for which there is a
+	// transparent socket on this node, one that speaks from an address that is not
+	// the node's: policy routing delivers them here. It has none of Mark. 0: there
+	// are no such sockets, and no rule for them.
+	Replies uint32
+
 	// LocalPods say how the traffic of pods on this node is told from what
 	// comes from outside. A Runner is told of other ranges by SetLocalPods.
 	// Default: there is none such.
@@ -136,6 +142,9 @@ func (c Config) Validate() error {
 	}
 	if c.Mark == 0 {
 		fault("mark 0: own dials could not be told from other traffic")
+	}
+	if c.Mark&c.Replies != 0 {
+		fault("mark %#x of replies: must have none of the bits of %#x, which is that of own dials", c.Replies, c.Mark)
 	}
 	if c.LockWait < time.Second || c.LockWait%time.Second != 0 {
 		fault("lock wait %s: must be whole seconds, one at least", c.LockWait)

@@ -2,7 +2,7 @@
 // for nodes whose kernel or tools have no usable nftables.
 //
 // It owns the chains whose names begin with "USERSPACE-PROXY-", in the tables
-// nat and filter of each address family, and four jumps to them. It touches
+// nat, filter and mangle of each address family, and jumps to them. It touches
 // nothing else: no other chain or rule, nor their order, no sysctl
 // (route_localnet stays as it is), no masquerading, no address and no
 // connection tracking entry.
@@ -25,6 +25,7 @@
 //	                                               and that passes a firewall's drop
 //	                      INPUT  -> SINKS          what is refused and dropped
 //	filter  OUTPUT     -> SINKS                    the same for the node's own traffic
+//	mangle  PREROUTING -> REPLIES                  with Config.Replies: marks what is for a transparent socket
 //
 // EVERYONE, LOOPBACK, OUTSIDE and RANGED are trees of chains (P-…, L-…, O-…, R-…) by
 // destination: a new

@@ -34,7 +34,7 @@ func (c *commands) generation() (generation, error) {
 		return generation{number: number}, err
 	}
 	var all strings.Builder
-	for _, table := range tables() {
+	for _, table := range c.tables {
 		info, err := tableInfo(c.family, table)
 		if err != nil {
 			return generation{}, err

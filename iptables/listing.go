@@ -123,9 +123,9 @@ func (l listing) has(j jump) bool {
 // strayJumps are rules in others' chains that lead to ours and are not one of
 // the jumps, or are there twice: from another version, or from two processes
 // that inserted one at the same moment.
-func (l listing) strayJumps(table string) []listedRule {
+func (l listing) strayJumps(table string, jumps []jump) []listedRule {
 	wanted := make(map[jump]bool)
-	for _, j := range jumps() {
+	for _, j := range jumps {
 		wanted[jump{place: j.place, to: j.to}] = j.table == table
 	}
 	var stray []listedRule

@@ -33,8 +33,8 @@ COMMIT
 	assert.Equal(t, []string{"-m", "comment", "--comment", `a " -j X`, "-j", "USERSPACE-PROXY-PORTALS"}, jump.words())
 	assert.Equal(t, "USERSPACE-PROXY-PORTALS", jump.target(), "nothing is read in a comment")
 	assert.EqualValues(t, 12, jump.packets)
-	assert.True(t, l.has(jumps()[2]))
-	assert.False(t, l.has(jumps()[3]))
+	assert.True(t, l.has(Config{}.jumps()[2]))
+	assert.False(t, l.has(Config{}.jumps()[3]))
 
 	counts := Counts{Portals: make(map[Portal]uint64)}
 	require.NoError(t, counts.count(map[string]listing{natTable: l}))
@@ -68,7 +68,7 @@ func TestStrayJumps(t *testing.T) {
 -A USERSPACE-PROXY-OUTPUT -g USERSPACE-PROXY-OLD
 `)
 	var stray []string
-	for _, r := range l.strayJumps(natTable) {
+	for _, r := range l.strayJumps(natTable, Config{}.jumps()) {
 		stray = append(stray, r.chain+" "+r.spec)
 	}
 	assert.Equal(t, []string{
@@ -87,8 +87,8 @@ func TestStrayJumps(t *testing.T) {
 -D MINE -g USERSPACE-PROXY-OLD
 -X USERSPACE-PROXY-OLD
 COMMIT
-`, replace(map[place][]string{{natTable, outputChain}: {"-j RETURN"}}, map[string]listing{natTable: l}))
-	assert.Len(t, l.strayJumps(filterTable), 5, "in another table they lead elsewhere")
+`, replace(map[place][]string{{natTable, outputChain}: {"-j RETURN"}}, map[string]listing{natTable: l}, Config{}.jumps()))
+	assert.Len(t, l.strayJumps(filterTable, Config{}.jumps()), 5, "in another table they lead elsewhere")
 }
 
 func FuzzParse(f *testing.F) {
@@ -99,7 +99,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, table := range tables() {
-			l.strayJumps(table)
+			l.strayJumps(table, Config{Replies: 1}.jumps())
 			_ = (&Counts{Portals: make(map[Portal]uint64)}).count(map[string]listing{table: l})
 		}
 	})

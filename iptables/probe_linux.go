@@ -77,11 +77,10 @@ func candidates(ctx context.Context, c Config) []Kind {
 // markedByKubelet says whether a kubelet has made the chains by which it tells
 // others what kind of iptables the node uses (KEP-3178).
 func (c *commands) markedByKubelet() bool {
-	const table = "mangle"
-	if exists, err := c.exists(table); err != nil || !exists {
+	if exists, err := c.exists(mangleTable); err != nil || !exists {
 		return false
 	}
-	chains, err := c.ListChains(table)
+	chains, err := c.ListChains(mangleTable)
 	return err == nil && (slices.Contains(chains, "KUBE-IPTABLES-HINT") || slices.Contains(chains, "KUBE-KUBELET-CANARY"))
 }
 
@@ -127,16 +126,16 @@ type part struct {
 }
 
 // parts are all that our rules need. Two processes may probe at once.
-func parts(f service.Family, listen netip.Addr) []part {
+func (c Config) parts(f service.Family) []part {
 	chain := fmt.Sprint(probeChain, os.Getpid())
 	nat, filter := place{natTable, chain}, place{filterTable, chain}
-	modules := map[string]string{"nat": "iptable_nat", "filter": "iptable_filter", "REJECT": "ipt_REJECT"}
+	modules := map[string]string{"nat": "iptable_nat", "filter": "iptable_filter", "mangle": "iptable_mangle", "REJECT": "ipt_REJECT"}
 	if f == service.IPv6 {
-		modules = map[string]string{"nat": "ip6table_nat", "filter": "ip6table_filter", "REJECT": "ip6t_REJECT"}
+		modules = map[string]string{"nat": "ip6table_nat", "filter": "ip6table_filter", "mangle": "ip6table_mangle", "REJECT": "ip6t_REJECT"}
 	}
 	one := func(at place, rules ...string) map[place][]string { return map[place][]string{at: rules} }
-	to := netip.AddrPortFrom(listen, 1)
-	return []part{
+	to := netip.AddrPortFrom(c.Listen[f], 1)
+	all := []part{
 		{"the table filter (" + modules["filter"] + ")", one(filter)},
 		{"the table nat (" + modules["nat"] + ")", one(nat)},
 		{"matches of TCP and UDP ports (xt_tcpudp)", one(filter, "-p tcp -m tcp --dport 1:2 -j RETURN", "-p udp -m udp --dport 1 -j RETURN")},
@@ -147,13 +146,20 @@ func parts(f service.Family, listen netip.Addr) []part {
 			"-p tcp -j REJECT --reject-with tcp-reset", "-j REJECT --reject-with "+wordsOf(f).unreachable)},
 		{"the target DNAT (xt_nat)", one(nat, "-p tcp -m tcp --dport 1 -j DNAT --to-destination "+to.String())},
 	}
+	if c.Replies != 0 {
+		mangle := place{mangleTable, chain}
+		all = append(all,
+			part{"the table mangle (" + modules["mangle"] + ")", one(mangle)},
+			part{"for --transparent the match socket and the target MARK (xt_socket, xt_mark)", one(mangle, c.replyRule())})
+	}
+	return all
 }
 
 // try makes rules of each form and removes them. Where that fails it tries
 // each part, to say which are missing.
 func (c *commands) try(ctx context.Context, config Config) error {
 	all := make(map[place][]string)
-	each := parts(c.family, config.Listen[c.family])
+	each := config.parts(c.family)
 	for _, p := range each {
 		for at, rules := range p.rules {
 			all[at] = append(all[at], rules...)

@@ -29,6 +29,13 @@ func dual() Config {
 	}}
 }
 
+// replies is one with dials from clients' addresses.
+func replies() Config {
+	c := dual()
+	c.Replies = 0x8000000
+	return c
+}
+
 // scoped is one with pods.
 func scoped() Config {
 	c := dual()
@@ -86,6 +93,7 @@ func TestRender(t *testing.T) {
 		redirects []service.Redirect
 	}{
 		"nothing":  {dual(), nil},
+		"replies":  {replies(), nil},
 		"scoped":   {scoped(), slices.Concat(nettest.BothFamilies()[0].Scoped(), nettest.BothFamilies()[1].Scoped())},
 		"mixed":    {dual(), nettest.Mixed()},
 		"ipv4only": {v4, nettest.Mixed()},

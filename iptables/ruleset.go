@@ -30,6 +30,7 @@ const (
 	inputChain     = ChainPrefix + "INPUT"
 	guardChain     = ChainPrefix + "GUARD"
 	sinksChain     = ChainPrefix + "SINKS"
+	repliesChain   = ChainPrefix + "REPLIES"
 	probeChain     = ChainPrefix + "T-" // and a process id
 	maxChainLength = 28
 )
@@ -39,9 +40,19 @@ const (
 const (
 	filterTable = "filter"
 	natTable    = "nat"
+	mangleTable = "mangle"
 )
 
-func tables() []string { return []string{filterTable, natTable} }
+// tables are those in which some version may have made rules.
+func tables() []string { return []string{filterTable, natTable, mangleTable} }
+
+// tables are those in which there are rules.
+func (c Config) tables() []string {
+	if c.Replies == 0 {
+		return []string{filterTable, natTable}
+	}
+	return tables()
+}
 
 // place is where rules are.
 type place struct{ table, chain string }
@@ -57,13 +68,17 @@ type jump struct {
 // jumps lead into our chains, from the top of the kernel's: before what other
 // programs translate, and before a firewall's drop. They are inserted where
 // they are missing and stay where they are.
-func jumps() []jump {
-	return []jump{
+func (c Config) jumps() []jump {
+	all := []jump{
 		{place{filterTable, "INPUT"}, inputChain, "userspace-proxy: listeners"},
 		{place{filterTable, "OUTPUT"}, sinksChain, "userspace-proxy: refused portals, from this node"},
 		{place{natTable, "PREROUTING"}, portalsChain, "userspace-proxy: portals"},
 		{place{natTable, "OUTPUT"}, outputChain, "userspace-proxy: portals, from this node"},
 	}
+	if c.Replies != 0 {
+		all = append(all, jump{place{mangleTable, "PREROUTING"}, repliesChain, "userspace-proxy: replies to dials from clients' addresses"})
+	}
+	return all
 }
 
 // rule is the jump's rule as arguments of a command.
@@ -123,8 +138,12 @@ func (c Config) chains(f service.Family, all []entry) map[place][]string {
 // PREROUTING never looks at loopback portals. It sees a frame that a neighbour
 // sent to 127.0.0.1 before the kernel finds it impossible, and a translated
 // one would be possible.
+//
+// REPLIES marks what comes in for a connection that was made from a client's
+// address, which it is addressed to. Policy routing delivers it to this node. A
+// socket that listens on all addresses, a transparent proxy's, is not meant.
 func (c Config) fixedChains(f service.Family, all []entry) map[place][]string {
-	return map[place][]string{
+	chains := map[place][]string{
 		{natTable, portalsChain}: c.portalRules(f),
 		{natTable, outputChain}: {
 			// An endpoint may have the address of a portal, and the proxy's own
@@ -138,6 +157,14 @@ func (c Config) fixedChains(f service.Family, all []entry) map[place][]string {
 		{filterTable, guardChain}: guardRules(f),
 		{filterTable, sinksChain}: c.sinkRules(f),
 	}
+	if c.Replies != 0 {
+		chains[place{mangleTable, repliesChain}] = []string{c.replyRule()}
+	}
+	return chains
+}
+
+func (c Config) replyRule() string {
+	return fmt.Sprintf("-m socket --transparent --nowildcard -j MARK --set-xmark %#x/%#x", c.Replies, c.Replies)
 }
 
 // portalRules ask first who may come, then, of what does not come from a pod on

@@ -44,7 +44,7 @@ func New(c Config) (*Runner, error) {
 		if err != nil {
 			return nil, fmt.Errorf("trying iptables for %s: %w", f, err)
 		}
-		r.families = append(r.families, &familyRules{tool: cmds})
+		r.families = append(r.families, &familyRules{tool: cmds, jumps: c.jumps()})
 	}
 	return r, nil
 }
@@ -120,6 +120,7 @@ func (r *Runner) serves(c *commands) bool {
 // familyRules are the rules of one family. The Runner's lock guards them.
 type familyRules struct {
 	tool    *commands
+	jumps   []jump
 	applied map[place][]string // what the kernel has; nil where that is not known
 	seen    map[place]uint64   // how it lists our chains, those that were looked at since they were written
 	syncs   int                // how often something was written
@@ -151,14 +152,17 @@ func (f *familyRules) sync(ctx context.Context, want map[place][]string) (int, e
 // replace writes everything, then the jumps that are missing.
 func (f *familyRules) replace(ctx context.Context, want map[place][]string) error {
 	found, err := f.tool.saveAll(ctx)
+	if err == nil {
+		err = f.tool.saveOthers(ctx, found) // of a run that had more
+	}
 	if err != nil {
 		return err
 	}
 	f.syncs++
-	if err := f.tool.restore(ctx, replace(want, found)); err != nil {
+	if err := f.tool.restore(ctx, replace(want, found, f.jumps)); err != nil {
 		return err
 	}
-	for _, j := range jumps() {
+	for _, j := range f.jumps {
 		if found[j.table].has(j) {
 			continue
 		}

@@ -32,8 +32,8 @@ func Render(c Config, f service.Family, redirects []service.Redirect) string {
 	if err != nil {
 		writeFaults(&s, err)
 	}
-	s.WriteString(replace(c.chains(f, entries), nil))
-	for _, j := range jumps() {
+	s.WriteString(replace(c.chains(f, entries), nil, c.jumps()))
+	for _, j := range c.jumps() {
 		fmt.Fprintf(&s, "# where it is missing: %s -t %s -I %s 1 %s\n", c.Kind.Command(f), j.table, j.chain, j)
 	}
 	return s.String()
@@ -49,8 +49,9 @@ func writeFaults(s *strings.Builder, err error) {
 }
 
 // replace writes all our chains anew. Found is what there is: what of it is
-// ours and not wanted goes.
-func replace(want map[place][]string, found map[string]listing) string {
+// ours and not wanted goes, and so do rules that lead to ours and are none of the
+// jumps.
+func replace(want map[place][]string, found map[string]listing, jumps []jump) string {
 	var in input
 	for at := range want {
 		in.write(at, want[at])
@@ -62,7 +63,7 @@ func replace(want map[place][]string, found map[string]listing) string {
 				in.remove(at)
 			}
 		}
-		for _, r := range l.strayJumps(table) {
+		for _, r := range l.strayJumps(table, jumps) {
 			in.unlink(table, r)
 		}
 	}

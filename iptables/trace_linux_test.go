@@ -17,7 +17,7 @@ func (w *world) inKernel(t testing.TB) *tracer {
 	tr := &tracer{t: t, rules: make(map[service.Family]map[place][][]string)}
 	for f, addr := range w.config.Listen {
 		tr.local = append(append(tr.local, addr), w.Node.Addrs(f)...)
-		for _, table := range tables() {
+		for _, table := range w.config.tables() {
 			l, err := parse(w.Node.Output(t, w.config.Kind.Command(f)+"-save", "-t", table))
 			require.NoError(t, err)
 			for _, rules := range l.rules {
@@ -37,7 +37,7 @@ func (w *world) dump(t testing.TB) string {
 	t.Helper()
 	var s strings.Builder
 	for _, f := range service.Families() {
-		for _, table := range tables() {
+		for _, table := range w.config.tables() {
 			for line := range strings.Lines(w.Node.Output(t, w.config.Kind.Command(f)+"-save", "-t", table)) {
 				if strings.HasPrefix(line, ":") {
 					line, _, _ = strings.Cut(line, " [")

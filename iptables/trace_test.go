@@ -58,7 +58,7 @@ func rendered(t testing.TB, c Config, redirects []service.Redirect) *tracer {
 				}
 			}
 		}
-		for _, j := range jumps() {
+		for _, j := range c.jumps() {
 			r, err := parseRule("-A " + j.chain + " " + j.String())
 			require.NoError(t, err)
 			tr.add(f, j.table, r)

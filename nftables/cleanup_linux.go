@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"sigs.k8s.io/knftables"
 )
 
 // Cleanup removes the tables that any version of this package may have made,
-// in one transaction, and nothing else. Where there are none, or the kernel has
+// in one transaction, and nothing else; but for that of Bridges, which is for
+// iptables too and has RemoveBridges. Where there are none, or the kernel has
 // no nf_tables, it does nothing. It ends within the default timeout, whatever
 // nft does.
 //
@@ -28,7 +31,7 @@ func Cleanup(ctx context.Context) error {
 	}
 	var script strings.Builder
 	for _, t := range tables {
-		if ours(t.name) {
+		if ours(t.name) && t.family != knftables.BridgeFamily {
 			// Added first, so that one that goes meanwhile is no error.
 			fmt.Fprintf(&script, "add table %s %s; delete table %[1]s %[2]s;", t.family, t.name)
 		}

@@ -25,6 +25,7 @@
 //	deny_prerouting, deny_output  refusals, before any table's destination NAT
 //	input                         listeners answer only translated traffic
 //	arrived                       counts what came through every firewall
+//	replies                       with Config.Replies: marks what is for a transparent socket
 //
 // Rendering builds everywhere. What changes the kernel is for Linux; elsewhere,
 // and with the build tag portable, it returns ErrUnsupported.

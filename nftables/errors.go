@@ -17,6 +17,13 @@ var (
 	// no rules either.
 	ErrNoTables = errors.New("this kernel has no nf_tables: load or build the module, or use --redirect=none")
 
+	// ErrNoSockets says that the kernel's rules cannot ask for sockets, so that
+	// Config.Replies cannot be.
+	ErrNoSockets = errors.New("this kernel's nf_tables cannot tell packets for transparent sockets: load the module nft_socket (modprobe nft_socket; CONFIG_NFT_SOCKET), or do without --transparent")
+
+	// ErrNoBridges says that the kernel has no rules for bridges.
+	ErrNoBridges = errors.New("this kernel has no nf_tables for bridges (CONFIG_NF_TABLES_BRIDGE)")
+
 	// ErrDamaged says that our tables in the kernel are not as they were
 	// applied: somebody else has changed them.
 	ErrDamaged = errors.New("rules were changed by somebody else")

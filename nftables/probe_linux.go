@@ -55,7 +55,13 @@ func families(ctx context.Context, c Config, tool knftables.Interface) Report {
 		}
 		one := c
 		one.Listen = map[service.Family]netip.Addr{f: listen}
-		if err := try(ctx, one, tool); err != nil {
+		err := try(ctx, one, tool)
+		if err != nil && one.Replies != 0 {
+			if one.Replies = 0; try(ctx, one, tool) == nil {
+				err = fmt.Errorf("%w: %w", ErrNoSockets, err)
+			}
+		}
+		if err != nil {
 			report.Missing[f] = fmt.Errorf("probing nftables for %s: %w", f, err)
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,6 +26,13 @@ func dual() Config {
 		service.IPv4: netip.MustParseAddr("169.254.77.1"),
 		service.IPv6: netip.MustParseAddr("fd77::1"),
 	}}
+}
+
+// replies is one with dials from clients' addresses.
+func replies() Config {
+	c := dual()
+	c.Replies = 0x8000000
+	return c
 }
 
 // scoped is one with pods.
@@ -53,6 +61,7 @@ func TestRender(t *testing.T) {
 		redirects []service.Redirect
 	}{
 		"nothing":  {dual(), nil},
+		"replies":  {replies(), nil},
 		"scoped":   {scoped(), slices.Concat(nettest.BothFamilies()[0].Scoped(), nettest.BothFamilies()[1].Scoped())},
 		"mixed":    {dual(), nettest.Mixed()},
 		"ipv4only": {v4, nettest.Mixed()},
@@ -89,6 +98,26 @@ func TestRender(t *testing.T) {
 			assert.Equal(t, string(want), got)
 		})
 	}
+}
+
+func TestTransparent_renderBridges(t *testing.T) {
+	t.Parallel()
+	got := RenderBridges(BridgesConfig{Marks: 0xc000000, Idle: 5 * time.Minute})
+	golden := filepath.Join("testdata", "bridges.nft")
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), got)
+}
+
+func TestTransparent_marksDiffer(t *testing.T) {
+	t.Parallel()
+	c := replies().Defaults()
+	require.NoError(t, c.Validate())
+	c.Replies |= c.Mark
+	require.ErrorContains(t, c.Validate(), "mark 0xc000000 of replies: must have none of the bits of 0x4000000")
 }
 
 func TestRenderIsTheSameInAnyOrder(t *testing.T) {

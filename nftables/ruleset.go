@@ -26,6 +26,7 @@ const (
 	outputChain         = "output"
 	inputChain          = "input"
 	arrivedChain        = "arrived"
+	repliesChain        = "replies" // only where own dials are made from clients' addresses
 )
 
 // loopback is the map beside a map that holds its loopback addresses.
@@ -71,12 +72,13 @@ func wordsOf(f service.Family) words {
 // table is the table of one family.
 func (c Config) table(f service.Family) table {
 	w := wordsOf(f)
-	t := table{sets: c.sets(w), chains: chains()}
+	t := table{sets: c.sets(w), chains: c.chains()}
 	t.rules = append(t.rules, sourceRules(w)...)
 	t.rules = append(t.rules, c.denyRules(w)...)
 	t.rules = append(t.rules, c.portalRules(w)...)
 	t.rules = append(t.rules, passageRules(w, c.Listen[f])...)
 	t.rules = append(t.rules, c.guardRules(w, c.Listen[f])...)
+	t.rules = append(t.rules, c.replyRules()...)
 	return t
 }
 
@@ -100,8 +102,8 @@ func (c Config) sets(w words) []set {
 	return sets
 }
 
-func chains() []chain {
-	return []chain{
+func (c Config) chains() []chain {
+	all := []chain{
 		{name: refuseChain},
 		{name: guardChain},
 		{name: sourcesChain},
@@ -116,6 +118,23 @@ func chains() []chain {
 		// After every firewall: the security tables are at 50, and few are later.
 		{name: arrivedChain, kind: "filter", hook: "input", priority: 1000},
 	}
+	if c.Replies != 0 {
+		// After connection tracking (-200), whose addresses the look for a socket
+		// goes by where the proxy's packets were translated on their way out.
+		all = append(all, chain{name: repliesChain, kind: "filter", hook: "prerouting", priority: -150})
+	}
+	return all
+}
+
+// replyRules mark what comes in for a connection that was made from a client's
+// address, which it is addressed to. Policy routing delivers it to this node. A
+// socket that listens on all addresses, a transparent proxy's, is not meant.
+func (c Config) replyRules() []rule {
+	if c.Replies == 0 {
+		return nil
+	}
+	mark := fmt.Sprintf("socket wildcard 0 socket transparent 1 meta mark set meta mark | 0x%08x", c.Replies)
+	return []rule{{repliesChain, mark, "replies to dials from clients' addresses"}}
 }
 
 // lookup finds a packet's destination in a map.

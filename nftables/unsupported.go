@@ -40,3 +40,18 @@ func Probe(context.Context, Config) (Report, error) { return Report{}, ErrUnsupp
 
 // Cleanup does nothing: there are no rules.
 func Cleanup(context.Context) error { return nil }
+
+// Bridges cannot be made here: NewBridges returns ErrUnsupported.
+type Bridges struct{}
+
+// NewBridges returns ErrUnsupported.
+func NewBridges(context.Context, BridgesConfig) (*Bridges, error) { return nil, ErrUnsupported }
+
+// Sync returns ErrUnsupported.
+func (*Bridges) Sync(context.Context) error { return ErrUnsupported }
+
+// Check returns ErrUnsupported.
+func (*Bridges) Check(context.Context) error { return ErrUnsupported }
+
+// RemoveBridges does nothing: there is no table.
+func RemoveBridges(context.Context) error { return nil }

@@ -55,6 +55,9 @@ type Config struct {
 	Ports     PortRange // default 10000-29999
 	Mark      uint32    // put on own dials, so that rules leave them alone; 0: none (it needs CAP_NET_ADMIN)
 
+	// Transparent makes dials from clients' addresses; zero: none is.
+	Transparent Transparent
+
 	DialTimeout      time.Duration // for all attempts together; default 5 s
 	FallbackDelay    time.Duration // after which a second endpoint is tried beside the first; default 250 ms
 	HalfCloseTimeout time.Duration // a half-closed connection without traffic ends after it; default 2 min
@@ -142,6 +145,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Ports.First == 0 || c.Ports.First > c.Ports.Last {
 		errs = multierror.Append(errs, fmt.Errorf("--proxy-port-range must be FIRST-LAST within 1-65535, got %d-%d", c.Ports.First, c.Ports.Last))
+	}
+	if err := c.Transparent.validate(c); err != nil {
+		errs = multierror.Append(errs, err)
 	}
 	if c.Rules != nil && len(c.Listen) == 0 {
 		errs = multierror.Append(errs, errors.New("rules need a listening address in at least one family"))

@@ -110,7 +110,9 @@ func (d *dialing) settle() {
 func (a *attempt) start() error {
 	s := a.dialing.session
 	s.loop.engine.shared.metrics.dials.Inc()
-	fd, err := s.loop.connect(s.listener, a.endpoint)
+	from := s.loop.engine.shared.senderOf(s.clientAddr.Addr(), a.endpoint.Addr())
+	s.trace.from(from)
+	fd, err := s.loop.connect(s.listener, a.endpoint, from)
 	if err != nil {
 		return err
 	}
@@ -210,22 +212,22 @@ func (d *dialing) close() {
 
 // connect begins to connect to an endpoint of a listener's. Where that is on
 // this host, the connection is remembered, so as to be known if it comes back.
-func (l *loop) connect(from *tcpListener, to netip.AddrPort) (int, error) {
-	own, mark := l.engine.shared.own, l.engine.shared.mark
-	if !own.isHere(to.Addr()) {
-		return beginConnect(to, mark)
+func (l *loop) connect(listener *tcpListener, to netip.AddrPort, from sender) (int, error) {
+	own := l.engine.shared.own
+	if from.isClients() || !own.isHere(to.Addr()) {
+		return beginConnect(to, from)
 	}
 	// Another loop may accept it before this call has returned, and must not ask
 	// whose it is before that is known.
 	own.mu.Lock()
 	defer own.mu.Unlock()
 	own.known.Add(1)
-	fd, err := beginConnect(to, mark)
+	fd, err := beginConnect(to, from)
 	if err != nil {
 		own.known.Add(-1)
 		return -1, err
 	}
-	d := &ownDial{foundLoop: foundLoop{from.key, to}, group: from.group}
+	d := &ownDial{foundLoop: foundLoop{listener.key, to}, group: listener.group}
 	own.add(localOf(fd), d)
 	l.own[fd] = d
 	return fd, nil
@@ -247,7 +249,7 @@ func localOf(fd int) netip.AddrPort {
 }
 
 // beginConnect begins to connect a socket of its own.
-func beginConnect(to netip.AddrPort, mark uint32) (int, error) {
+func beginConnect(to netip.AddrPort, from sender) (int, error) {
 	ipv6 := !to.Addr().Unmap().Is4()
 	domain := unix.AF_INET
 	if ipv6 {
@@ -258,8 +260,8 @@ func beginConnect(to netip.AddrPort, mark uint32) (int, error) {
 		return -1, os.NewSyscallError("socket", errno)
 	}
 	err := setOption(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1)
-	if err == nil && mark != 0 {
-		err = setOption(fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark))
+	if err == nil {
+		err = from.prepare(fd)
 	}
 	if err == nil {
 		err = connect(fd, to, ipv6)

@@ -63,17 +63,17 @@ func New(c Config) (*Proxier, error) {
 	budget, warn := newBudget(c.Descriptors), newLimiter(10*time.Second)
 	c.Metrics.descriptors.Store(budget)
 	common := &shared{
-		log: c.Log, warn: warn, metrics: c.Metrics, budget: budget, mark: c.Mark,
+		log: c.Log, warn: warn, metrics: c.Metrics, budget: budget, mark: c.Mark, transparent: c.Transparent,
 		accounts: newAccounts(), tracer: newTracer(c.Trace, c.Log), limits: newLimits(c.MaxConnections, c.MaxPerClient), own: newOwnDials(),
 		timeouts: tcpTimeouts{
 			dial: c.DialTimeout, fallback: c.FallbackDelay, halfClose: c.HalfCloseTimeout,
 			idle: c.IdleTimeout, keepAlive: c.KeepAlive,
 		},
 		udpIdle: c.UDPTimeout,
-		udp: newUDPFlows(udpFlowsConfig{
-			limit: newFlowBudget(budget, c.MaxUDPFlows), mark: c.Mark, counters: c.Metrics.udp, warn: warn,
-		}),
 	}
+	common.udp = newUDPFlows(udpFlowsConfig{
+		limit: newFlowBudget(budget, c.MaxUDPFlows), senderOf: common.senderOf, counters: c.Metrics.udp, warn: warn,
+	})
 	var err error
 	if common.tcp, err = newTCPEngine(common); err != nil {
 		return nil, fmt.Errorf("start the TCP engine: %w", err)

@@ -28,6 +28,8 @@ type shared struct {
 	timeouts tcpTimeouts
 	mark     uint32 // put on own dials; 0: none
 
+	transparent Transparent
+
 	udp     *udpFlows
 	udpIdle time.Duration // of flows; Run alone changes it
 }

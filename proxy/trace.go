@@ -161,7 +161,7 @@ func (p *portTrace) dropped(why dropReason) {
 	p.tracer.line(p.tracer.log.WithField("service", p.key.PortName.String()), "a datagram is dropped: %v", why)
 }
 
-// trace tells of one connection or flow. Only pick may be called where it is nil.
+// trace tells of one connection or flow. Only pick and from may be called where it is nil.
 type trace struct {
 	tracer *tracer
 	log    logrus.FieldLogger
@@ -185,6 +185,13 @@ func (t *trace) pick(b balancer, client netip.Addr, tried []netip.AddrPort) (net
 		t.say("there is no other endpoint")
 	}
 	return endpoint, ok
+}
+
+// from tells where a dial goes from, where that is not plain.
+func (t *trace) from(s sender) {
+	if t != nil && s.isClients() {
+		t.say("from the client's own address (--transparent)")
+	}
 }
 
 func (t *trace) connected(to netip.AddrPort, after time.Duration) {

@@ -48,7 +48,7 @@ type udpFlows struct {
 
 type udpFlowsConfig struct {
 	limit    flowLimit
-	mark     uint32 // put on what goes to endpoints; 0: none
+	senderOf func(client, endpoint netip.Addr) sender
 	counters *udpCounters
 	warn     *limiter
 }
@@ -222,6 +222,9 @@ func (s *udpServer) pick(key flowKey, before *udpFlow, now time.Duration) (*udpF
 		f, reason := s.openFlow(key, endpoint, now)
 		if f != nil {
 			f.trace = trace
+			if trace != nil {
+				trace.from(s.flows.senderOf(key.client.Addr(), endpoint.Addr()))
+			}
 		} else if trace != nil {
 			trace.noFlow(endpoint, reason)
 		}

@@ -56,7 +56,7 @@ func serveUDP(t testing.TB, o udpOptions, endpoints ...netip.AddrPort) *udpPath 
 	p := &udpPath{t: t, limit: &countedLimit{}, log: hook, group: loadbalancer.NewGroup(time.Now)}
 	p.limit.free.Store(int64(o.limit))
 	p.setEndpoints(endpoints...)
-	p.flows = newUDPFlows(udpFlowsConfig{limit: p.limit, mark: o.mark, counters: &udpCounters{}, warn: newLimiter(time.Hour)})
+	p.flows = newUDPFlows(udpFlowsConfig{limit: p.limit, senderOf: func(_, _ netip.Addr) sender { return sender{mark: o.mark} }, counters: &udpCounters{}, warn: newLimiter(time.Hour)})
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(o.listen))
 	require.NoError(t, err)
 	p.addr = netip.AddrPortFrom(o.listen.Addr(), uint16(conn.LocalAddr().(*net.UDPAddr).Port))

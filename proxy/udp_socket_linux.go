@@ -122,9 +122,7 @@ func (l *udpLoop) dial(f *udpFlow) error {
 	if err != nil {
 		return os.NewSyscallError("socket", err)
 	}
-	if l.flows.mark != 0 {
-		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(l.flows.mark)))
-	}
+	err = l.flows.senderOf(f.key.client.Addr(), f.endpoint.Addr()).prepare(fd)
 	if err == nil {
 		err = allowFragments(fd, ipv6)
 	}

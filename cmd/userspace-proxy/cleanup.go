@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/listenaddr"
+	"github.com/userspace-proxy/userspace-proxy/internal/transparent"
 	"github.com/userspace-proxy/userspace-proxy/iptables"
 	"github.com/userspace-proxy/userspace-proxy/nftables"
 )
@@ -39,8 +40,11 @@ func (m *Main) cleanup(c *cobra.Command) error {
 		}
 		err = errors.Join(err, one)
 	}
-	err = errors.Join(err, listenaddr.Remove(listenaddr.Default()))
-	for _, noRight := range []error{nftables.ErrNoRight, iptables.ErrNoRight, listenaddr.ErrNoRight} {
+	if one := nftables.RemoveBridges(c.Context()); !errors.Is(one, nftables.ErrNoNFT) {
+		err = errors.Join(err, one)
+	}
+	err = errors.Join(err, listenaddr.Remove(listenaddr.Default()), transparent.Remove())
+	for _, noRight := range []error{nftables.ErrNoRight, iptables.ErrNoRight, listenaddr.ErrNoRight, transparent.ErrNoRight} {
 		if errors.Is(err, noRight) {
 			return errCleanupRight // theirs advise to run without rules
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/internal/explain"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
+	"github.com/userspace-proxy/userspace-proxy/internal/transparent"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -178,6 +179,15 @@ func (m *Main) explainFilesOn(ctx context.Context, o *options, facts node.Facts,
 		Ports: resolution.Ports, Complete: true, Problems: resolution.Problems,
 	}
 	w.Prospect = w.FromFile(newPlan(o, r, resolution).statusOf)
+	if o.transparent {
+		decider, err := transparent.NewDecider(true)
+		if err != nil {
+			return explain.Answer{}, err
+		}
+		defer decider.Close()
+		decider.Set(knownOf(on, nil), resolution.Ports)
+		w.ShowsClient = decider.ShowsClient
+	}
 	return explain.Explain(q, w), nil
 }
 
@@ -188,7 +198,7 @@ func (s *server) explain(q explain.Question) explain.Answer {
 		Live: true, Now: time.Now(), Redirect: s.redirect.way, Node: on,
 		Ports: resolution.Ports, Complete: resolution.Complete,
 		Problems: sorted(s.translator.problems(), s.proxier.Status().Problems),
-		Prospect: s.proxier.Prospect,
+		Prospect: s.proxier.Prospect, ShowsClient: s.redirect.transparency.showsClient(),
 		Hits: func(protocol service.Protocol, at netip.AddrPort) (uint64, bool) {
 			h, read, err := s.hits.newest()
 			return h.portals[hitPortal{at, protocol}], err == nil && !read.IsZero()

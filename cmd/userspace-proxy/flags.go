@@ -140,6 +140,8 @@ func (o *options) addRedirectFlags(fs *pflag.FlagSet) {
 		fs.StringVar(&o.bindAddress, "bind-address", "0.0.0.0", "have rules lead clients to this `address` of the node; the default stands for addresses of the proxy's own, on the interface lo")
 		fs.StringVar(&o.portRange, "proxy-port-range", "10000-29999", "take the ports of listeners from this `range`")
 		fs.StringVar(&o.mark, "mark", "0x4000000", "the `bit` that marks the proxy's own packets, which rules leave alone")
+		fs.BoolVar(&o.transparent, "transparent", false, "connect to endpoints from the client's own address where their replies are certain to come by this node, as kube-proxy does: for whoever asks where the endpoint is on this node, and for this node's pods wherever it is; needs Linux and rules")
+		fs.StringVar(&o.transparentMark, "transparent-mark", "0x8000000", "the `bit` that marks the replies, which policy routing delivers here, with --transparent")
 	})
 }
 

@@ -53,6 +53,9 @@ type options struct {
 	portRange   string
 	mark        string
 
+	transparent     bool
+	transparentMark string
+
 	syncPeriod, minSyncPeriod time.Duration
 	drainTimeout              time.Duration
 
@@ -80,6 +83,7 @@ type meant struct {
 	listen    map[service.Family]netip.Addr // a chosen listening address; empty: the proxy's own
 	ports     proxy.PortRange
 	mark      uint32
+	replies   uint32            // --transparent-mark, with --transparent; else 0
 	localPods service.LocalPods // but for those of NodeCIDR, which the Node tells
 	level     logrus.Level
 	traced    []proxy.Traced
@@ -153,6 +157,7 @@ func (o *options) complete(c *checks) {
 	c.check("--proxy-port-range", err)
 	o.meant.mark, err = parseMark(o.mark)
 	c.check("--mark", err)
+	o.checkTransparent(c)
 }
 
 // checks gathers what is wrong, so that people need not mend one thing to hear

@@ -14,6 +14,8 @@ import (
 
 	"github.com/userspace-proxy/userspace-proxy/internal/listenaddr"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
+	"github.com/userspace-proxy/userspace-proxy/internal/transparent"
+	"github.com/userspace-proxy/userspace-proxy/nftables"
 	"github.com/userspace-proxy/userspace-proxy/proxy"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
@@ -27,6 +29,8 @@ type redirection struct {
 	hits   func(context.Context) (hits, error) // nil: there are no rules
 	guards guarded                             // nil: the rules themselves see to it that nothing is kept out
 	mark   uint32
+
+	transparency *transparency // nil: every dial is from this node's address
 }
 
 // watcher looks after rules: nftables.Runner, iptables.Runner.
@@ -74,6 +78,11 @@ func (o *options) chooseRedirect(ctx context.Context, facts node.Facts, log logr
 		log.Infof("redirect: none (--redirect=%s): listening on the Services' own addresses, where this machine has them", o.redirect)
 		return redirection{way: redirectNone}, nil
 	}
+	if o.transparent {
+		if err := transparent.MayDial(); err != nil {
+			return redirection{}, fmt.Errorf("--transparent: %w", err)
+		}
+	}
 	for _, a := range o.meant.listen {
 		if !slices.Contains(facts.Local, a) {
 			return redirection{}, usage(fmt.Errorf("--bind-address: %s is not an address of this node", a))
@@ -107,6 +116,10 @@ func (o *options) chooseRedirect(ctx context.Context, facts node.Facts, log logr
 	if err != nil {
 		return redirection{}, fmt.Errorf("--redirect=%s: %w", o.redirect, err)
 	}
+	shown, err := o.newTransparency(ctx, listen, log)
+	if err != nil {
+		return redirection{}, fmt.Errorf("--transparent: %w", err)
+	}
 	works := "works here"
 	if here.untried != nil {
 		log.WithError(here.untried).Warnf("%s cannot be tried now", kind.name)
@@ -117,7 +130,8 @@ func (o *options) chooseRedirect(ctx context.Context, facts node.Facts, log logr
 	guards, _ := rules.(guarded)
 	return redirection{
 		way: kind.name, listen: listen, mark: o.meant.mark, watch: watch, hits: hitsOf(rules), guards: guards,
-		rules: &nodeRules{rules: rules, own: made.Listen, others: o.kindsBut(kind.name), log: log},
+		rules:        &nodeRules{rules: rules, own: made.Listen, others: o.kindsBut(kind.name), transparency: shown, log: log},
+		transparency: shown,
 	}, nil
 }
 
@@ -179,6 +193,9 @@ type nodeRules struct {
 	own    addresses
 	others []ruleKind // not cleaned up yet
 	log    logrus.FieldLogger
+
+	transparency *transparency // nil: there is none, and none may be left
+	swept        bool          // none is
 }
 
 // SetLocalPods is part of proxy.Rules.
@@ -189,11 +206,33 @@ func (r *nodeRules) Sync(ctx context.Context, redirects []service.Redirect) erro
 	if _, err := listenaddr.Ensure(r.own); err != nil {
 		return err
 	}
+	if r.transparency != nil { // first: packets may be marked when it is known where they go
+		if err := r.transparency.sync(ctx); err != nil {
+			return err
+		}
+	}
 	err := r.rules.Sync(ctx, redirects)
 	if service.Applied(err) {
 		r.removeOthers(ctx)
+		r.sweep(ctx)
 	}
 	return err
+}
+
+// sweep removes once what a run with --transparent has left, where this one is
+// without. Nothing is marked any more by now.
+func (r *nodeRules) sweep(ctx context.Context) {
+	if r.transparency != nil || r.swept {
+		return
+	}
+	r.swept = true
+	err := transparent.Remove()
+	if bridges := nftables.RemoveBridges(ctx); bridges != nil && !errors.Is(bridges, nftables.ErrNoNFT) {
+		err = errors.Join(err, bridges)
+	}
+	if err != nil {
+		r.log.WithError(err).Warn("cannot find out whether an earlier run with --transparent has left something; `userspace-proxy cleanup` as root removes it")
+	}
 }
 
 // removeOthers tries to remove the rules of each other kind once. What fails

@@ -55,7 +55,7 @@ func (o *options) nftables() ruleKind {
 	c := func(listen addresses) nftables.Config {
 		return nftables.Config{
 			Listen: listen, SharedListen: len(o.meant.listen) > 0,
-			Ports: nftables.PortRange(o.meant.ports), Mark: o.meant.mark, CheckPeriod: o.syncPeriod, LocalPods: o.meant.localPods,
+			Ports: nftables.PortRange(o.meant.ports), Mark: o.meant.mark, Replies: o.meant.replies, CheckPeriod: o.syncPeriod, LocalPods: o.meant.localPods,
 		}
 	}
 	return ruleKind{
@@ -75,7 +75,7 @@ func (o *options) nftables() ruleKind {
 		},
 		cleanup: nftables.Cleanup,
 		absent:  nftables.ErrNoNFT,
-		plain:   []error{nftables.ErrNoRight, nftables.ErrNoTables, nftables.ErrUnsupported},
+		plain:   []error{nftables.ErrNoRight, nftables.ErrNoTables, nftables.ErrUnsupported, nftables.ErrNoSockets},
 	}
 }
 
@@ -83,7 +83,7 @@ func (o *options) iptables() ruleKind {
 	c := func(k iptables.Kind, listen addresses) iptables.Config {
 		return iptables.Config{
 			Kind: k, Listen: listen, SharedListen: len(o.meant.listen) > 0,
-			Ports: iptables.PortRange(o.meant.ports), Mark: o.meant.mark, CheckPeriod: o.syncPeriod, LocalPods: o.meant.localPods,
+			Ports: iptables.PortRange(o.meant.ports), Mark: o.meant.mark, Replies: o.meant.replies, CheckPeriod: o.syncPeriod, LocalPods: o.meant.localPods,
 		}
 	}
 	return ruleKind{

@@ -96,6 +96,7 @@ func (s *server) watchConfig(ctx context.Context) error {
 // run serves until ctx ends, then drains. It returns when everything has ended.
 func (s *server) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { s.stopping.Store(true) })()
+	defer s.redirect.transparency.close()
 	err := together(context.WithoutCancel(ctx),
 		s.status.Run, // to the last, so that people can watch the drain
 		s.checks.Run, // and load balancers hear of it

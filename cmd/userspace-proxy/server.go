@@ -23,6 +23,7 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/internal/metric"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
+	"github.com/userspace-proxy/userspace-proxy/internal/transparent"
 	"github.com/userspace-proxy/userspace-proxy/internal/tuning"
 	"github.com/userspace-proxy/userspace-proxy/iptables"
 	"github.com/userspace-proxy/userspace-proxy/nftables"
@@ -118,6 +119,7 @@ func (s *server) wire(sources []config.Source) error {
 	c := s.options.proxyConfig()
 	c.Log, c.Metrics = s.log, proxy.NewMetrics(s.metrics)
 	c.Rules, c.Listen, c.Mark = s.redirect.rules, s.redirect.listen, s.redirect.mark
+	c.Transparent = proxy.Transparent{ShowsClient: s.redirect.transparency.showsClient(), Mark: s.options.meant.replies}
 	if c.Rules != nil {
 		c.Conntrack = conntrack.Table{}
 		c.Rules = countedRules{c.Rules, ruleFailures(metric.On(s.metrics), s.redirect.way)}
@@ -148,15 +150,23 @@ func (s *server) watchRules(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return s.redirect.watch.Watch(ctx, func(err error) {
-		changed := errors.Is(err, nftables.ErrDamaged) || errors.Is(err, iptables.ErrDamaged)
+	damaged := func(err error) {
+		changed := errors.Is(err, nftables.ErrDamaged) || errors.Is(err, iptables.ErrDamaged) || errors.Is(err, transparent.ErrDamaged)
 		if changed {
 			s.log.WithError(err).Warn("rules are being restored")
 		} else {
 			s.log.WithError(err).Warn("rules cannot be checked, making them anew; until then those stand that are there")
 		}
 		s.proxier.Restore(changed)
-	})
+	}
+	if s.redirect.transparency == nil {
+		return s.redirect.watch.Watch(ctx, damaged)
+	}
+	return together(ctx,
+		func(ctx context.Context) error { return s.redirect.watch.Watch(ctx, damaged) },
+		func(ctx context.Context) error {
+			return s.redirect.transparency.watch(ctx, s.options.syncPeriod, damaged)
+		})
 }
 
 // nodeOptions say how to look at this machine.
@@ -182,6 +192,13 @@ func (s *server) node() (config.Node, error) {
 	n.Zone = zoneOf(s.apiNode.Load())
 	n.LocalPods, n.LocalPodsUnknown = s.options.localPods(s.apiNode.Load())
 	return n, nil
+}
+
+// know tells who decides from where endpoints are dialled, with --transparent.
+func (s *server) know(on config.Node, ports []service.Port) {
+	if t := s.redirect.transparency; t != nil {
+		t.decider.Set(knownOf(on, s.apiNode.Load()), ports)
+	}
 }
 
 // nodeConfig is what facts and flags come to.

@@ -60,9 +60,9 @@ func (s *server) report(lists status.Lists) status.Report {
 	problems := sorted(s.translator.problems(), serving.Problems)
 	r := status.Report{
 		Version: version(), Time: now, Started: s.started, Uptime: now.Sub(s.started).Round(time.Second).String(),
-		Redirect: s.redirect.way,
-		Summary:  summary,
-		Failing:  s.health().NotReady(),
+		Redirect: s.redirect.way, Transparent: s.redirect.transparency != nil,
+		Summary: summary,
+		Failing: s.health().NotReady(),
 		Node: status.Node{
 			Name: on.Name, NodePortAddresses: on.NodePortAddresses, ListenAddresses: on.ListenAddrs,
 		},

@@ -20,8 +20,9 @@ import (
 // the log what is served and what stands in the way, whenever that changes.
 type translator struct {
 	node    func() (config.Node, error)
-	current func() config.Snapshot     // newest, with what sources say about themselves
-	others  []func() []service.Problem // problems that others know of
+	current func() config.Snapshot            // newest, with what sources say about themselves
+	others  []func() []service.Problem        // problems that others know of
+	know    func(config.Node, []service.Port) // is told what the Proxier is, before it
 	checks  *healthport.Server
 	proxier *proxy.Proxier
 	period  time.Duration // after which the node's addresses are looked at again
@@ -43,7 +44,7 @@ type translator struct {
 func newTranslator(s *server) *translator {
 	return &translator{
 		node: s.node, current: s.services.Snapshot, proxier: s.proxier, others: []func() []service.Problem{s.firewall.problems, s.checks.Problems},
-		checks: s.checks,
+		checks: s.checks, know: s.know,
 		period: s.options.syncPeriod, way: s.redirect.way, log: s.log,
 		acted: make(chan struct{}, 1), synced: make(chan struct{}),
 		took:    func(d time.Duration) { s.programming.Observe(d.Seconds()) },
@@ -84,6 +85,7 @@ func (t *translator) translate() {
 	s.Problems = nil // they are shown as the sources have them now, see problems
 	t.on, t.resolution = on, config.Resolve(s, on)
 	t.updated = time.Now()
+	t.know(on, t.resolution.Ports)
 	t.proxier.SetLocalPods(on.LocalPods)
 	t.proxier.Update(t.resolution.Ports, t.resolution.Complete)
 	t.checks.Set(t.resolution.Checks, on.NodePortAddresses)

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/userspace-proxy/userspace-proxy/proxy"
@@ -35,7 +36,7 @@ func (w World) endpoints(a *Answer, q Question, p proxy.Prospect) {
 		s.Endpoints = append(s.Endpoints, listed)
 	}
 	unused(a, p.Port)
-	a.step("dial", dial(q, p))
+	a.step("dial", dial(q, p)+w.sender(q, f.Endpoints[0].Addr))
 }
 
 func failures(n int) string {
@@ -51,6 +52,20 @@ func unused(a *Answer, port service.Port) {
 	for _, e := range port.Unused {
 		s.Endpoints = append(s.Endpoints, Endpoint{Addr: e.Addr, Pod: e.Pod, Node: e.Node, Why: "not picked: " + e.Why})
 	}
+}
+
+// sender says from where the endpoint is connected to, where that is not always
+// this node.
+func (w World) sender(q Question, endpoint netip.AddrPort) string {
+	switch {
+	case w.ShowsClient == nil:
+		return ""
+	case !q.From.IsValid():
+		return "; --from IP tells from which address"
+	case w.ShowsClient(q.From, endpoint.Addr()):
+		return fmt.Sprintf("; from %s, the client's own address", q.From)
+	}
+	return "; from this node's address: replies to the client's would not be certain to come here"
 }
 
 // dial says how the endpoint is reached, and what if it is not.

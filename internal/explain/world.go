@@ -27,6 +27,9 @@ type World struct {
 	// Hits is how many connections and flows the portal's rule has led to its
 	// listener, and since when; false where nobody has counted.
 	Hits func(service.Protocol, netip.AddrPort) (uint64, bool)
+	// ShowsClient says whether an endpoint is connected to from the client's own
+	// address; nil: none is.
+	ShowsClient func(client, endpoint netip.Addr) bool
 }
 
 // hasRules says whether packets are led by rules.

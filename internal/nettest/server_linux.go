@@ -181,6 +181,21 @@ func (h *Host) ServeHandler(t testing.TB, address string, handler http.Handler) 
 // returns; false sends nothing.
 func (h *Host) ServeUDP(t testing.TB, address string, reply func([]byte) ([]byte, bool)) *Server {
 	t.Helper()
+	return h.serveUDP(t, address, func(b []byte, _ netip.Addr) ([]byte, bool) { return reply(b) })
+}
+
+// ServePeers serves an address over TCP and UDP on a host. Clients are told the
+// address that they are seen at; over TCP what they send is echoed after it.
+func (h *Host) ServePeers(t testing.TB, addrs ...string) {
+	t.Helper()
+	for _, a := range addrs {
+		h.ServeTCP(t, a, func(c *net.TCPConn) { Banner(addrPort(c.RemoteAddr()).Addr().String())(c) })
+		h.serveUDP(t, a, func(_ []byte, from netip.Addr) ([]byte, bool) { return []byte(from.String()), true })
+	}
+}
+
+func (h *Host) serveUDP(t testing.TB, address string, reply func(b []byte, from netip.Addr) ([]byte, bool)) *Server {
+	t.Helper()
 	c, err := h.ListenPacket("udp", address)
 	require.NoError(t, err, "serving UDP on %s", h.Name)
 	s := &Server{Addr: addrPort(c.LocalAddr()), socket: c.(*net.UDPConn)}
@@ -189,7 +204,7 @@ func (h *Host) ServeUDP(t testing.TB, address string, reply func([]byte) ([]byte
 	return s
 }
 
-func (s *Server) answer(c net.PacketConn, reply func([]byte) ([]byte, bool)) {
+func (s *Server) answer(c net.PacketConn, reply func([]byte, netip.Addr) ([]byte, bool)) {
 	buf := make([]byte, 1<<16)
 	for {
 		n, from, err := c.ReadFrom(buf)
@@ -202,7 +217,7 @@ func (s *Server) answer(c net.PacketConn, reply func([]byte) ([]byte, bool)) {
 		s.mu.Lock()
 		s.taken++
 		s.mu.Unlock()
-		if b, ok := reply(buf[:n]); ok {
+		if b, ok := reply(buf[:n], addrPort(from).Addr()); ok {
 			_, _ = c.WriteTo(b, from)
 		}
 	}

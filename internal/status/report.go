@@ -18,7 +18,10 @@ type Report struct {
 	Uptime   string    `json:"uptime"`
 	Node     Node      `json:"node"`
 	Redirect string    `json:"redirect"` // nftables, iptables or none
-	Summary  string    `json:"summary"`  // what is served, in one line
+
+	Transparent bool `json:"transparent"` // endpoints see clients' addresses where they can
+
+	Summary  string    `json:"summary"` // what is served, in one line
 	Failing  string    `json:"failing,omitempty"`
 	Sources  []Source  `json:"sources"`
 	Problems []Problem `json:"problems"`

@@ -1,0 +1,52 @@
+//go:build linux && !portable
+
+package nftables
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
+)
+
+// The table is made, is not looked at while nobody changes any rule, comes back
+// when somebody has changed it, and is removed.
+func TestTransparent_bridgesTable(t *testing.T) {
+	t.Parallel()
+	nettest.Need(t, "nft")
+	node := nettest.New(t).Node
+	list := func() string { return node.Output(t, "nft", "--terse", "list", "ruleset") }
+	node.Do(t, func() {
+		b, err := NewBridges(t.Context(), BridgesConfig{Marks: 0xc000000, Idle: time.Minute})
+		require.NoError(t, err)
+		made := list()
+		require.Contains(t, made, "table bridge userspace-proxy-bridges")
+		require.NoError(t, b.Check(t.Context()))
+		require.NoError(t, b.Sync(t.Context()))
+		node.Output(t, "nft", "add", "table", "ip", "others")
+		require.NoError(t, b.Check(t.Context()))
+		node.Output(t, "nft", "delete", "table", "ip", "others")
+		for _, damage := range []string{
+			"delete table bridge userspace-proxy-bridges", "flush ruleset", "flush chain bridge userspace-proxy-bridges output",
+			"add rule bridge userspace-proxy-bridges prerouting drop",
+		} {
+			node.Output(t, "nft", damage)
+			require.ErrorIs(t, b.Check(t.Context()), ErrDamaged, damage)
+			require.NoError(t, b.Check(t.Context()), "it is known")
+			require.NoError(t, b.Sync(t.Context()))
+			require.NoError(t, b.Check(t.Context()))
+			require.Equal(t, made, list(), damage)
+		}
+		require.NoError(t, RemoveBridges(t.Context()))
+		require.NoError(t, RemoveBridges(t.Context()), "twice")
+		assert.Empty(t, list())
+
+		_, err = NewBridges(t.Context(), BridgesConfig{Marks: 0xc000000, Idle: time.Minute})
+		require.NoError(t, err)
+		require.NoError(t, Cleanup(t.Context()))
+		assert.Equal(t, made, list(), "it is not for nftables alone")
+	})
+}
