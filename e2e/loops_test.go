@@ -87,9 +87,19 @@ func TestCase47_EndpointsThatLeadBack(t *testing.T) {
 // comes back, and lets it go no further.
 func TestOwnDialsThatComeBack(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(t *testing.T, bed *nettest.Bed, lead way) {
+	eachWay(t, ownDialsThatComeBack())
+}
+
+func TestTransparent_ownDialsThatComeBack(t *testing.T) {
+	t.Parallel()
+	eachRules(t, ownDialsThatComeBack(transparentFlags()...))
+}
+
+func ownDialsThatComeBack(flags ...string) func(t *testing.T, bed *nettest.Bed, lead way) {
+	return func(t *testing.T, bed *nettest.Bed, lead way) {
+		t.Helper()
 		tcp := serveNamed(t, bed.Back, "tcp", 8080, "a")[0]
-		p := lead.start(t, bed.Node, manifest(one("good", "10.96.0.20", 8080, 0, tcp), one("loop", "10.96.0.10", 80, 0, "10.10.2.1:9999")))
+		p := lead.start(t, bed.Node, manifest(one("good", "10.96.0.20", 8080, 0, tcp), one("loop", "10.96.0.10", 80, 0, "10.10.2.1:9999")), flags...)
 		to := "10.96.0.10:80"
 		if lead.redirect != "none" {
 			to = listenerOf(t, p, "default/loop:p/TCP")
@@ -120,7 +130,7 @@ func TestOwnDialsThatComeBack(t *testing.T) {
 		require.NoError(t, err)
 		assert.Regexp(t, `userspace_proxy_tcp_connections_refused_total\{reason="own_dial"\} [1-9]`, body)
 		p.stop(t)
-	})
+	}
 }
 
 // listenerOf is where a Service port listens.

@@ -228,6 +228,7 @@ func TestTransparent_connections(t *testing.T) {
 				requireTries(t, pair.client, as, at, heard)
 			}
 		}
+		eventually(t, func() bool { return run.statusz(t).Descriptors.Traffic == 0 }, saying("every descriptor to be given back"))
 		run.stop(t)
 	})
 }
@@ -280,15 +281,20 @@ func requireTries(t *testing.T, client *nettest.Host, as netip.Addr, at func(por
 		require.NoError(t, err)
 		require.Equal(t, as.String()+"\n"+message, got)
 	}
-	_, err := client.ExchangeTCP(t.Context(), at("81"), "x")
+	say := func(port string) (net.Conn, error) {
+		conn, err := client.Dial(t.Context(), "tcp", at(port))
+		require.NoError(t, err)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		_, err = conn.Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = conn.Read(make([]byte, 1))
+		return conn, err
+	}
+	conn, err := say("81")
 	require.ErrorIs(t, err, syscall.ECONNRESET)
+	require.NoError(t, conn.Close())
 
-	conn, err := client.Dial(t.Context(), "tcp", at("82"))
-	require.NoError(t, err)
-	defer conn.Close()
-	_, err = conn.Write([]byte("x"))
-	require.NoError(t, err)
-	_, err = conn.Read(make([]byte, 1))
+	conn, err = say("82")
 	require.NoError(t, err)
 	require.NoError(t, conn.(*net.TCPConn).SetLinger(0))
 	require.NoError(t, conn.Close())

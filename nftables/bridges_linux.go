@@ -29,7 +29,10 @@ type Bridges struct {
 // ErrNoBridges, or an error of New.
 func NewBridges(ctx context.Context, c BridgesConfig) (*Bridges, error) {
 	b := &Bridges{config: c}
-	return b, b.Sync(ctx)
+	if err := b.Sync(ctx); err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 // Sync makes the table where it is not known to be there.

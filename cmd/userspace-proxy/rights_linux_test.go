@@ -88,6 +88,10 @@ func TestWithoutRights(t *testing.T) {
 				"userspace-proxy: nftables: " + nftables.ErrNoRight.Error() + "\n" +
 				"userspace-proxy: iptables: " + iptables.ErrNoRight.Error(),
 		},
+		"no right to dial from clients' addresses": {
+			append(status, "--file", file, "--transparent"), 1,
+			"--transparent: no right to dial from clients' addresses: needs root or CAP_NET_ADMIN",
+		},
 		"no right to clean up": {
 			[]string{"cleanup"}, 1,
 			"no right to look for rules and addresses and to remove them: needs root or CAP_NET_ADMIN",

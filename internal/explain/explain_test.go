@@ -248,3 +248,24 @@ func golden(t *testing.T, name, got string) {
 		assert.LessOrEqual(t, layout.Width(strings.TrimSuffix(line, "\n")), 80, line)
 	}
 }
+
+// With --transparent the last step says from which address the dial goes.
+func TestTransparent_explain(t *testing.T) {
+	t.Parallel()
+	w := aWorld()
+	w.ShowsClient = func(client, endpoint netip.Addr) bool {
+		return client == netip.MustParseAddr("10.244.1.7") && endpoint == netip.MustParseAddr("10.10.2.2")
+	}
+	for from, says := range map[string]string{
+		"":            "; --from IP tells from which address",
+		"10.244.1.7":  "; from 10.244.1.7, the client's own address",
+		"203.0.113.7": "; from this node's address: replies to the client's would not be certain to come here",
+	} {
+		q, err := Parse("tcp", "10.96.0.10:80", from)
+		require.NoError(t, err)
+		steps := Explain(q, w).Steps
+		last := steps[len(steps)-1]
+		assert.Equal(t, "dial", last.Name)
+		assert.Contains(t, last.Text, says)
+	}
+}

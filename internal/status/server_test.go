@@ -166,6 +166,7 @@ func TestServer_statusz(t *testing.T) {
     "listenAddresses": []
   },
   "redirect": "none",
+  "transparent": false,
   "summary": "serving 1 port",
   "sources": [
     {

@@ -92,8 +92,8 @@ func (d *Decider) Dial(client, endpoint netip.Addr) Dial {
 	dial.ToClient = d.way(dial.Client, k, now)
 	dial.ToEndpoint = d.way(dial.Endpoint, k, now)
 	if name := k.Pods.Interface; name != "" {
-		begins, any := strings.CutSuffix(name, "*")
-		dial.Pod = dial.ToClient.Link == name || any && strings.HasPrefix(dial.ToClient.Link, begins)
+		begins, several := strings.CutSuffix(name, "*")
+		dial.Pod = dial.ToClient.Link == name || several && strings.HasPrefix(dial.ToClient.Link, begins)
 	}
 	return dial
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // routes asks the kernel for ways.
-type routes struct{ *netlink.Handle }
+type routes struct{ netlink *netlink.Handle }
 
 // openRoutes is closed by its caller.
 func openRoutes() (*routes, error) {
@@ -21,11 +21,11 @@ func openRoutes() (*routes, error) {
 	return &routes{h}, nil
 }
 
-func (r *routes) close() { r.Handle.Close() }
+func (r *routes) close() { r.netlink.Close() }
 
 // way is zero where none leads there.
 func (r *routes) way(to netip.Addr) Way {
-	found, err := r.RouteGet(to.AsSlice())
+	found, err := r.netlink.RouteGet(to.AsSlice())
 	if err != nil || len(found) == 0 {
 		return Way{}
 	}
@@ -33,7 +33,7 @@ func (r *routes) way(to netip.Addr) Way {
 	if route.Type == unix.RTN_LOCAL {
 		return Way{Here: true}
 	}
-	link, err := r.LinkByIndex(route.LinkIndex)
+	link, err := r.netlink.LinkByIndex(route.LinkIndex)
 	if err != nil {
 		return Way{}
 	}
