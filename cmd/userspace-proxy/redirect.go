@@ -222,14 +222,17 @@ func (r *nodeRules) Sync(ctx context.Context, redirects []service.Redirect) erro
 // sweep removes once what a run with --transparent has left, where this one is
 // without. Nothing is marked any more by now.
 func (r *nodeRules) sweep(ctx context.Context) {
-	if r.transparency != nil || r.swept {
+	if r.transparency != nil || r.swept || ctx.Err() != nil {
 		return
 	}
-	r.swept = true
 	err := transparent.Remove()
 	if bridges := nftables.RemoveBridges(ctx); bridges != nil && !errors.Is(bridges, nftables.ErrNoNFT) {
 		err = errors.Join(err, bridges)
 	}
+	if ctx.Err() != nil {
+		return
+	}
+	r.swept = true
 	if err != nil {
 		r.log.WithError(err).Warn("cannot find out whether an earlier run with --transparent has left something; `userspace-proxy cleanup` as root removes it")
 	}
