@@ -74,9 +74,9 @@ settled() {
   done
   return 1 # what was replaced has not ended
 }
-delay() { # SECONDS
-  kubectl -n churn set env deployment/web "DELAY=$1" >/dev/null
-  settled >/dev/null
+changed() { # how long a backend that is to end still answers, which replaces all
+  kubectl -n churn set env deployment/web "DELAY=$1"
+  settled
 }
 restarted() {
   local n
@@ -116,10 +116,8 @@ gone() {
 
 rm -f "$out.new"
 during "nothing" sleep 15
-during "the Deployment is updated; backends that end answer for 5 s more" updated
-delay 0
-during "the Deployment is updated; backends end at once" updated
-delay 5
+during "a Deployment is updated; its pods end at once" changed 5
+during "a Deployment is updated; its pods answer for 5 s more" updated
 during "the proxy is started anew, node after node" restarted
 during "a node is drained" drained
 kubectl uncordon "node$nodes" >/dev/null
