@@ -53,11 +53,15 @@ func readSpecs(reports string) (*results, error) {
 		if !isProxy(dir.Name()) {
 			continue // somebody's try
 		}
-		files, err := filepath.Glob(filepath.Join(reports, dir.Name(), "junit*.xml"))
+		first, err := filepath.Glob(filepath.Join(reports, dir.Name(), "junit*.xml"))
 		if err != nil {
 			return nil, err
 		}
-		for _, file := range files {
+		again, err := filepath.Glob(filepath.Join(reports, dir.Name(), "again", "junit*.xml"))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range append(first, again...) {
 			text, err := os.ReadFile(file)
 			if err != nil {
 				return nil, err

@@ -24,7 +24,8 @@ func newResults() *results {
 // outcome of a spec that ran.
 type outcome struct {
 	passed bool
-	why    string // it has failed
+	again  bool   // it ran a second time, because it had failed
+	why    string // it has failed, the first time
 }
 
 // suites is JUnit's form, as far as it matters here.
@@ -71,6 +72,9 @@ func (r *results) read(proxy string, junit []byte) error {
 		if r.specs[name] == nil {
 			r.specs[name] = make(map[string]outcome)
 		}
+		if first, ran := r.specs[name][proxy]; ran {
+			o.again, o.why = true, first.why
+		}
 		r.specs[name][proxy] = o
 	}
 	return nil
@@ -109,6 +113,8 @@ func word(o outcome, ran bool) string {
 	switch {
 	case !ran:
 		return "–"
+	case o.passed && o.again:
+		return "pass, run again"
 	case o.passed:
 		return "pass"
 	}
@@ -131,8 +137,12 @@ func (r *results) failures(proxies []string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(r.specs)) {
 		for _, proxy := range proxies {
-			if o, ran := r.specs[name][proxy]; ran && !o.passed {
+			o, ran := r.specs[name][proxy]
+			switch {
+			case ran && !o.passed:
 				fmt.Fprintf(&b, "- %s, with %s: %s\n", escaped(name), called(proxy), escaped(short(o.why)))
+			case ran && o.again:
+				fmt.Fprintf(&b, "- %s, with %s, passed when it ran again, without others beside it; before: %s\n", escaped(name), called(proxy), escaped(short(o.why)))
 			}
 		}
 	}
