@@ -24,7 +24,7 @@ func answering(t *testing.T) (tcp, udp string) {
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)
 	done := make(chan struct{})
-	t.Cleanup(func() { conn.Close(); <-done })
+	t.Cleanup(func() { _ = conn.Close(); <-done })
 	go func() {
 		defer close(done)
 		b := make([]byte, 100)
@@ -88,15 +88,15 @@ func TestLostByCause(t *testing.T) {
 						return
 					}
 					serve(c.(*net.TCPConn))
-					c.Close()
+					_ = c.Close()
 				}
 			}()
 			silent, err := net.ListenPacket("udp", "127.0.0.1:0")
 			require.NoError(t, err)
 			r := loaded(t, l.Addr().String(), silent.LocalAddr().String())
-			l.Close()
+			_ = l.Close()
 			<-served
-			silent.Close()
+			_ = silent.Close()
 			assert.Positive(t, r.Long.Lost[want], "%v", r.Long.Lost)
 			assert.Greater(t, r.Long.Tried, 1, "a long connection that broke begins anew")
 			assert.Positive(t, r.Senders.Lost["timed out"], "%v", r.Senders.Lost)
@@ -107,7 +107,7 @@ func TestLostByCause(t *testing.T) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		nobody := l.Addr().String()
-		l.Close()
+		_ = l.Close()
 		r := loaded(t, nobody, nobody)
 		assert.Equal(t, map[string]int{"refused": r.Short.Tried}, r.Short.Lost)
 		assert.Equal(t, map[string]int{"refused": r.Datagrams.Tried}, r.Datagrams.Lost)

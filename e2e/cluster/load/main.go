@@ -25,8 +25,9 @@ func main() {
 	flag.Parse()
 	o.tcp, o.udp = strings.Split(*tcp, ","), strings.Split(*udp, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := json.NewEncoder(os.Stdout).Encode(run(ctx, o)); err != nil {
+	counted := run(ctx, o)
+	stop()
+	if err := json.NewEncoder(os.Stdout).Encode(counted); err != nil {
 		fmt.Fprintln(os.Stderr, "load:", err)
 		os.Exit(1)
 	}

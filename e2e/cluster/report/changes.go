@@ -137,9 +137,15 @@ const beyond = `
 What a load loses while the cluster changes ([churn.sh](../e2e/cluster/churn.sh)): a pod
 on each node asks a Service by its cluster IP, and a client outside by its node port on
 all nodes in turn. Each of the four begins 40 short connections a second (one HTTP
-request), has 6 long ones (a request every 200 ms; one that breaks begins anew, and is
-counted again), sends 20 datagrams a second from a port of its own each, and has 6
-senders that keep theirs. What begins does not wait for what hangs. Behind the Service
-are six pods. Connections are given up after 3 s, datagrams after 1 s.
+request), has 6 long ones (a request every 200 ms), sends 20 datagrams a second from a
+port of its own each, and has 6 senders that keep theirs. What begins does not wait for
+what hangs. A long connection that breaks, or is refused, begins anew after 200 ms and is
+counted again. Behind the Service are six pods; a connection ends with the pod that it
+leads to, whatever the proxy. Connections are given up after 3 s, datagrams after 1 s.
+
+This proxy is started anew as a DaemonSet is: on one node after the other the pod ends,
+after its drain timeout (30 s) because of the long connections, which end with it, and a
+new one is made. Until that serves, connections by this node are refused. kube-proxy is a
+process here, which is ended and at once started again.
 
 `

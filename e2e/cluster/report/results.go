@@ -140,7 +140,7 @@ func (r *results) failures(proxies []string) string {
 			o, ran := r.specs[name][proxy]
 			switch {
 			case ran && !o.passed:
-				fmt.Fprintf(&b, "- %s, with %s: %s\n", escaped(name), called(proxy), escaped(short(o.why)))
+				fmt.Fprintf(&b, "- %s, with %s: %s%s\n", escaped(name), called(proxy), escaped(short(o.why)), because(name, proxy))
 			case ran && o.again:
 				fmt.Fprintf(&b, "- %s, with %s, passed when it ran again, without others beside it; before: %s\n", escaped(name), called(proxy), escaped(short(o.why)))
 			}

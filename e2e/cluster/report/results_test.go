@@ -17,6 +17,7 @@ const junit = `<?xml version="1.0" encoding="UTF-8"?>
 <testcase name="[It] [sig-network] Services should refuse"><failure message="a | b&#xA;c"></failure></testcase>
 <testcase name="[It] [sig-network] Services should wait"><error message="timed out"></error></testcase>
 <testcase name="[It] [sig-network] Services should keep"><failure message="">[FAILED] lost it&#xA;In [It] at: x.go:1</failure></testcase>
+<testcase name="[It] [sig-network] Services should preserve source pod IP for traffic thru service cluster IP"><failure message="other"></failure></testcase>
 <testcase name="[It] [sig-network] Services need SCTP"><skipped message="skipped"></skipped></testcase>
 </testsuite></testsuites>`
 
@@ -45,12 +46,13 @@ func TestReport(t *testing.T) {
 	text := read()
 	for _, want := range []string{
 		"Kubernetes 1.2.3: ",
-		"| userspace-proxy, nftables | 4 | 2 | 2 | 1m7s |\n| userspace-proxy, nftables, --transparent | 1 | 1 | 0 | 5s |\n| kube-proxy, nftables | 1 | 1 | 0 | 5s |\n\n",
+		"| userspace-proxy, nftables | 5 | 2 | 3 | 1m7s |\n| userspace-proxy, nftables, --transparent | 1 | 1 | 0 | 5s |\n| kube-proxy, nftables | 1 | 1 | 0 | 5s |\n\n",
 		"| spec | userspace-proxy, nftables | userspace-proxy, nftables, --transparent | kube-proxy, nftables |\n|---|---|---|---|\n",
 		"| Services should refuse | **fail** | pass | pass |\n",
 		`| Services should serve \[Conformance\] | pass | – | – |` + "\n",
 		`- Services should refuse, with userspace-proxy, nftables: a \| b c` + "\n",
 		"- Services should keep, with userspace-proxy, nftables: lost it\n",
+		"with userspace-proxy, nftables: other — the backend sees the node's address",
 		"| Services should wait | pass, run again | – | – |\n",
 		"- Services should wait, with userspace-proxy, nftables, passed when it ran again, without others beside it; before: timed out\n",
 	} {
