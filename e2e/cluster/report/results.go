@@ -173,12 +173,12 @@ as [deploy/kubernetes](../deploy/kubernetes/userspace-proxy.yaml) puts it there:
 DaemonSet, account, rights and configuration. This file is written by
 
 ` + "```sh" + `
-make e2e-cluster                            # all of it, on a fresh machine
+make e2e-cluster                                 # all of it, on a fresh machine
 e2e/cluster/conformance.sh kube-proxy-nftables   # one column anew
 ` + "```" + `
 
-How long each run took is below, with %d cores that others used as well; what the nodes
-are made of takes 15 to 25 minutes to build, once.
+How long each run took is below, on %d cores; other work on the machine makes it longer.
+What the nodes are made of takes 15 to 25 minutes to build, once.
 
 Left out are specs that reboot nodes, need SCTP, or a cloud with load balancers.
 
