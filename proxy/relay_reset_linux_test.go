@@ -4,9 +4,11 @@ package proxy
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -82,6 +84,50 @@ func TestCase4_ResetWhileTheOtherSideWrites(t *testing.T) {
 		require.NoError(t, client.Close())
 		_, err = endpoint.Read(make([]byte, 1))
 		require.ErrorIs(t, err, syscall.ECONNRESET, "a reset must not look like the end of the stream")
+	}
+}
+
+// A side that has ended and that is owed nothing more does not keep a connection
+// for ever whose other side never takes what came before the end.
+func TestCase1_HalfEndedWithBytesOwedEnds(t *testing.T) {
+	t.Parallel()
+	for name, swap := range map[string]bool{"client ends": false, "endpoint ends": true} {
+		for how, end := range map[string]func(*net.TCPConn) error{
+			"its stream": (*net.TCPConn).CloseWrite,
+			"by a reset": func(c *net.TCPConn) error { return errors.Join(c.SetLinger(0), c.Close()) },
+		} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				f, a, b := through(t, Config{HalfCloseTimeout: 100 * time.Millisecond})
+				if swap {
+					a, b = b, a
+				}
+				f.owe(a)
+				require.NoError(t, end(a))
+				f.drained() // though b never reads
+				runtime.KeepAlive(b)
+			})
+		}
+	}
+}
+
+// owe writes from one side of the fixture's only connection until the proxy has
+// more than the other side, which does not read, takes.
+func (f *fixture) owe(from *net.TCPConn) {
+	f.t.Helper()
+	piece := random(64 << 10)
+	var sent, carried int64
+	for stuck := 0; stuck < 20; {
+		n, err := from.Write(piece)
+		require.NoError(f.t, err)
+		sent += int64(n)
+		require.Eventually(f.t, func() bool { return unsentOf(from) == 0 }, patience, time.Millisecond)
+		for stuck = 0; stuck < 20 && carried < sent; stuck++ {
+			time.Sleep(5 * time.Millisecond)
+			list, _ := f.Connections(1)
+			require.Len(f.t, list, 1)
+			carried = list[0].Up + list[0].Down
+		}
 	}
 }
 

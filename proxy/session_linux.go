@@ -46,6 +46,7 @@ type end struct {
 	asked              bool // to be told when it is writable again
 	eager              bool // there may be a mark or an error behind: a short read is not the last
 	ended              bool // its stream has ended, and has no mark in it: a short read is the last of all
+	ending             bool // its stream has ended or is broken, behind what is still to be read
 	eof                bool // read to its end
 	broken             bool // reset or timed out: tell the other side by a reset
 	finished           bool // its stream was ended from here
@@ -160,6 +161,7 @@ func (e *end) ready(events uint32) {
 // that falls short: nothing comes after the end.
 func (e *end) hears(events uint32) {
 	const ending = unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLERR
+	e.ending = e.ending || events&(ending&^unix.EPOLLPRI) != 0
 	if events&(unix.EPOLLIN|eagerEvents) != 0 {
 		e.readable = true
 	}
@@ -188,6 +190,7 @@ func (s *session) turn() {
 		s.reset(endedReset)
 		return
 	}
+	s.watchEnding()
 	if (s.client.more(&s.endpoint) || s.endpoint.more(&s.client)) && !s.isBusy {
 		s.isBusy = true
 		s.loop.busy = append(s.loop.busy, s)
@@ -227,10 +230,27 @@ func (s *session) passOn(from, to *end) {
 	}
 }
 
+// watchEnding arms the timer where one side has ended and the other still owes it to
+// take what came before: it may never read it.
+func (s *session) watchEnding() {
+	if !s.halfEnded() {
+		return
+	}
+	if next := s.quiet(); next > 0 && (s.timer == 0 || s.due > s.loop.now+next) {
+		s.watch()
+	}
+}
+
+// halfEnded says whether one side sends no more, whether the other knows it or has
+// not yet taken all that came before.
+func (s *session) halfEnded() bool {
+	return s.client.ending || s.client.eof || s.endpoint.ending || s.endpoint.eof
+}
+
 // quiet is how long the session may be without traffic; 0 is for ever.
 func (s *session) quiet() time.Duration {
 	t := s.loop.engine.shared.timeouts
-	if (s.client.finished || s.endpoint.finished) && (t.idle == 0 || t.halfClose < t.idle) {
+	if s.halfEnded() && (t.idle == 0 || t.halfClose < t.idle) {
 		return t.halfClose
 	}
 	return t.idle
