@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"net/netip"
 
 	"github.com/userspace-proxy/userspace-proxy/service"
@@ -20,8 +19,8 @@ type Node struct {
 
 	NodePortAddresses []netip.Addr // where node ports are served, as --nodeport-addresses chose
 
-	ListenAddrs []netip.Addr // where the proxy's own listeners are; unspecified stands for Local
-	PortRange   PortRange    // which ports they take; zero where they take none, as with --redirect=none
+	ListenAddrs []netip.Addr      // where the proxy's own listeners are; unspecified stands for Local
+	PortRange   service.PortRange // which ports they take; zero where they take none, as with --redirect=none
 
 	NoRedirect        bool            // --redirect=none: the proxy listens on the portals themselves, so loopback ones may be served
 	AllowExternalIPs  bool            // --allow-external-ips
@@ -38,16 +37,3 @@ func (n Node) object() string {
 	}
 	return "Node " + n.Name
 }
-
-// PortRange is a range of port numbers, both ends in it. Zero is no port.
-type PortRange struct {
-	First, Last uint16
-}
-
-// Contains says whether a port is in the range.
-func (r PortRange) Contains(port uint16) bool {
-	return port != 0 && r.First <= port && port <= r.Last
-}
-
-// String is the range as --proxy-port-range takes it: "10000-29999".
-func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }

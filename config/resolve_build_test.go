@@ -105,7 +105,7 @@ func testNode() config.Node {
 		Local:             []netip.Addr{v4, v6},
 		NodePortAddresses: []netip.Addr{v4, v6},
 		ListenAddrs:       []netip.Addr{netip.MustParseAddr("169.254.77.1"), netip.MustParseAddr("fd77::1")},
-		PortRange:         config.PortRange{First: 10000, Last: 29999},
+		PortRange:         service.PortRange{First: 10000, Last: 29999},
 		AllowExternalIPs:  true,
 	}
 }

@@ -55,7 +55,7 @@ type Config struct {
 
 	// Ports is the range that listeners take their ports from. It must leave
 	// 1 and 2, or 65534 and 65535, to the rules. Default: 10000–29999.
-	Ports PortRange
+	Ports service.PortRange
 
 	// Mark is the bit, or the bits, that the proxy's own dials carry
 	// (SO_MARK). Rules for the node's own traffic skip them. Default: 0x4000000.
@@ -89,14 +89,8 @@ type Config struct {
 	CheckPeriod time.Duration
 }
 
-// PortRange is a range of ports, both ends included.
-type PortRange struct{ First, Last uint16 }
-
-// Contains says whether a port is in the range.
-func (r PortRange) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
-
-// String is the range as iptables writes it: "10000:29999".
-func (r PortRange) String() string {
+// written is a range as iptables writes it: "10000:29999".
+func written(r service.PortRange) string {
 	if r.First == r.Last {
 		return fmt.Sprint(r.First)
 	}
@@ -105,7 +99,7 @@ func (r PortRange) String() string {
 
 // Defaults fills in what was left out.
 func (c Config) Defaults() Config {
-	c.Ports = cmp.Or(c.Ports, PortRange{First: 10000, Last: 29999})
+	c.Ports = cmp.Or(c.Ports, service.PortRange{First: 10000, Last: 29999})
 	c.Mark = cmp.Or(c.Mark, 0x4000000)
 	c.LockWait = cmp.Or(c.LockWait, 5*time.Second)
 	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)

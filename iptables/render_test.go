@@ -82,7 +82,7 @@ func TestRender(t *testing.T) {
 		Kind:         Legacy,
 		Listen:       map[service.Family]netip.Addr{service.IPv4: netip.MustParseAddr("10.10.2.1")},
 		SharedListen: true,
-		Ports:        PortRange{20000, 65535},
+		Ports:        service.PortRange{First: 20000, Last: 65535},
 		Mark:         0x3,
 	}
 	invalid := dual()
@@ -211,7 +211,7 @@ func TestConfigNamesAllFaultsAtOnce(t *testing.T) {
 			service.IPv6: netip.MustParseAddr("10.0.0.1"),
 			"IPX":        netip.MustParseAddr("10.0.0.1"),
 		},
-		Ports:    PortRange{3, 2},
+		Ports:    service.PortRange{First: 3, Last: 2},
 		LockWait: 1500 * time.Millisecond,
 		Timeout:  time.Second,
 	}.Validate()
@@ -220,7 +220,7 @@ func TestConfigNamesAllFaultsAtOnce(t *testing.T) {
 		`listening address "127.0.0.1" of "IPv4": the kernel takes nothing for a loopback address from outside`,
 		`listening address "10.0.0.1" of "IPv6": not an address of the family`,
 		`listening address "10.0.0.1" of "IPX": no such family`,
-		`port range 3:2: must begin above 0`,
+		`port range 3-2: must begin above 0`,
 		`mark 0: own dials could not be told from other traffic`,
 		`lock wait 1.5s: must be whole seconds`,
 		`timeout 1s: must be above the lock wait of 1.5s`,
@@ -230,7 +230,7 @@ func TestConfigNamesAllFaultsAtOnce(t *testing.T) {
 	}
 	assert.ErrorContains(t, Config{}.Defaults().Validate(), "no listening address in any family")
 	all := dual()
-	all.Ports = PortRange{1, 65535}
+	all.Ports = service.PortRange{First: 1, Last: 65535}
 	assert.ErrorContains(t, all.Defaults().Validate(), "must leave the ports 1 and 2, or 65534 and 65535")
 }
 
@@ -243,7 +243,7 @@ func FuzzRender(f *testing.F) {
 		`-A USERSPACE-PROXY-[A-Z0-7-]{1,12}( !?[a-zA-Z0-9:./\[\]_-]*| "[a-zA-Z0-9:./?~ _-]*")*)$`)
 	f.Fuzz(func(t *testing.T, namespace, name, port, proto, portal, listener, action string, first, last uint16, shared bool) {
 		c := dual()
-		c.Ports, c.SharedListen = PortRange{first, last}, shared
+		c.Ports, c.SharedListen = service.PortRange{First: first, Last: last}, shared
 		at, _ := netip.ParseAddrPort(portal)
 		to, _ := netip.ParseAddrPort(listener)
 		redirects := []service.Redirect{{

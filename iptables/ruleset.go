@@ -211,7 +211,7 @@ func (c Config) sinkRules(f service.Family) []string {
 	rules := []string{c.elsewhere(f)}
 	refuse, drop := c.sinks()
 	sink := func(proto service.Protocol, port uint16, target string) {
-		rules = append(rules, match(proto, PortRange{port, port})+" -m conntrack --ctstate DNAT -j "+target)
+		rules = append(rules, match(proto, service.PortRange{First: port, Last: port})+" -m conntrack --ctstate DNAT -j "+target)
 	}
 	sink(service.TCP, refuse, "REJECT --reject-with tcp-reset")
 	sink(service.UDP, refuse, "REJECT --reject-with "+wordsOf(f).unreachable)
@@ -239,15 +239,15 @@ func guardRules(f service.Family) []string {
 	}
 }
 
-func match(proto service.Protocol, ports PortRange) string {
-	return fmt.Sprintf("-p %s -m %s --dport %s", proto.Lower(), proto.Lower(), ports)
+func match(proto service.Protocol, ports service.PortRange) string {
+	return fmt.Sprintf("-p %s -m %s --dport %s", proto.Lower(), proto.Lower(), written(ports))
 }
 
 // guarded are the ports of one protocol that the guard covers, as few ranges
 // as possible.
-func (c Config) guarded(f service.Family, proto service.Protocol, all []entry) []PortRange {
+func (c Config) guarded(f service.Family, proto service.Protocol, all []entry) []service.PortRange {
 	if !c.SharedListen {
-		return []PortRange{c.Ports}
+		return []service.PortRange{c.Ports}
 	}
 	var ports []uint16
 	for _, e := range all {
@@ -256,12 +256,12 @@ func (c Config) guarded(f service.Family, proto service.Protocol, all []entry) [
 		}
 	}
 	slices.Sort(ports)
-	var ranges []PortRange
+	var ranges []service.PortRange
 	for _, port := range slices.Compact(ports) {
 		if n := len(ranges); n > 0 && ranges[n-1].Last+1 == port {
 			ranges[n-1].Last = port
 		} else {
-			ranges = append(ranges, PortRange{port, port})
+			ranges = append(ranges, service.PortRange{First: port, Last: port})
 		}
 	}
 	return ranges

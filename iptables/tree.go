@@ -87,8 +87,8 @@ func (p Portal) matchDigit(level int) string {
 		return "-p " + p.Protocol.Lower()
 	default:
 		rest := uint16(1)<<portShift(level) - 1
-		ports := PortRange{p.Addr.Port() &^ rest, p.Addr.Port() | rest}
-		return fmt.Sprintf("-p %s -m %s --dport %s", p.Protocol.Lower(), p.Protocol.Lower(), ports)
+		ports := service.PortRange{First: p.Addr.Port() &^ rest, Last: p.Addr.Port() | rest}
+		return fmt.Sprintf("-p %s -m %s --dport %s", p.Protocol.Lower(), p.Protocol.Lower(), written(ports))
 	}
 }
 

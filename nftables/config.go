@@ -36,7 +36,7 @@ type Config struct {
 
 	// Ports is the range that listeners take their ports from. Default:
 	// 10000–29999.
-	Ports PortRange
+	Ports service.PortRange
 
 	// Mark is the bit, or the bits, that the proxy's own dials carry
 	// (SO_MARK). Rules for the node's own traffic skip them. Default: 0x4000000.
@@ -65,22 +65,13 @@ type Config struct {
 	CheckPeriod time.Duration
 }
 
-// PortRange is a range of ports, both ends included.
-type PortRange struct{ First, Last uint16 }
-
-// Contains says whether a port is in the range.
-func (r PortRange) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
-
-// String is the range as nft writes it: "10000-29999".
-func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
-
 // Defaults fills in what was left out.
 func (c Config) Defaults() Config {
 	if c.Table == "" {
 		c.Table = TableName
 	}
-	if c.Ports == (PortRange{}) {
-		c.Ports = PortRange{First: 10000, Last: 29999}
+	if c.Ports == (service.PortRange{}) {
+		c.Ports = service.PortRange{First: 10000, Last: 29999}
 	}
 	if c.Mark == 0 {
 		c.Mark = 0x4000000

@@ -50,7 +50,7 @@ func TestRender(t *testing.T) {
 		Table:        "userspace-proxy-other",
 		Listen:       map[service.Family]netip.Addr{service.IPv4: netip.MustParseAddr("10.10.2.1")},
 		SharedListen: true,
-		Ports:        PortRange{20000, 20999},
+		Ports:        service.PortRange{First: 20000, Last: 20999},
 		Mark:         0x3,
 	}
 	invalid := dual()
@@ -180,7 +180,7 @@ func TestConfigNamesAllFaultsAtOnce(t *testing.T) {
 			service.IPv6: netip.MustParseAddr("10.0.0.1"),
 			"IPX":        netip.MustParseAddr("10.0.0.1"),
 		},
-		Ports:   PortRange{3, 2},
+		Ports:   service.PortRange{First: 3, Last: 2},
 		Timeout: -1,
 	}.Validate()
 	for _, fault := range []string{

@@ -29,14 +29,6 @@ type Rules interface {
 // maxKeepAlive is what the kernel takes (MAX_TCP_KEEPIDLE, include/net/tcp.h).
 const maxKeepAlive = 32767 * time.Second
 
-// PortRange is the range, both ends included, that listener ports are taken from.
-type PortRange struct {
-	First, Last uint16
-}
-
-// Contains says whether a port is in the range.
-func (r PortRange) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
-
 // Config is what a Proxier needs to know. Zero values stand for the defaults
 // that Defaults fills in.
 type Config struct {
@@ -52,8 +44,8 @@ type Config struct {
 	Listen map[service.Family]netip.Addr
 	// Conntrack is what translates for Rules; nil: entries are left alone.
 	Conntrack Conntrack
-	Ports     PortRange // default 10000-29999
-	Mark      uint32    // put on own dials, so that rules leave them alone; 0: none (it needs CAP_NET_ADMIN)
+	Ports     service.PortRange // default 10000-29999
+	Mark      uint32            // put on own dials, so that rules leave them alone; 0: none (it needs CAP_NET_ADMIN)
 
 	// Transparent makes dials from clients' addresses; zero: none is.
 	Transparent Transparent
@@ -94,8 +86,8 @@ func (c *Config) Defaults() {
 	set(&c.SyncPeriod, 30*time.Second)
 	set(&c.MinSyncPeriod, 100*time.Millisecond)
 	set(&c.Linger, time.Second)
-	if c.Ports == (PortRange{}) {
-		c.Ports = PortRange{First: 10000, Last: 29999}
+	if c.Ports == (service.PortRange{}) {
+		c.Ports = service.PortRange{First: 10000, Last: 29999}
 	}
 	if c.MaxUDPFlows == 0 {
 		c.MaxUDPFlows = 65536

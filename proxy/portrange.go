@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"syscall"
+	"time"
 
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
@@ -19,21 +20,22 @@ type socketPlace struct {
 // back is used again as late as can be: packets for its last owner may still
 // be on their way.
 type portRange struct {
-	PortRange
-	next    map[socketPlace]int             // offset of the next to try
-	resting map[socketPlace]map[uint16]bool // not to be handed out: traffic for their last owner may still be led there
+	service.PortRange
+	next    map[socketPlace]int                  // offset of the next to try
+	resting map[socketPlace]map[uint16]time.Time // until when they are not to be handed out: traffic for their last owner may be led there
 }
 
-func newPortRange(r PortRange) *portRange {
-	return &portRange{PortRange: r, next: make(map[socketPlace]int), resting: make(map[socketPlace]map[uint16]bool)}
+func newPortRange(r service.PortRange) *portRange {
+	return &portRange{PortRange: r, next: make(map[socketPlace]int), resting: make(map[socketPlace]map[uint16]time.Time)}
 }
 
-// rest keeps a port from being handed out until wake.
-func (r *portRange) rest(at socketPlace, port uint16) {
+// rest keeps a port from being handed out until wake, or for some time: wake never
+// comes where nobody can say what is led there.
+func (r *portRange) rest(at socketPlace, port uint16, most time.Duration) {
 	if r.resting[at] == nil {
-		r.resting[at] = make(map[uint16]bool)
+		r.resting[at] = make(map[uint16]time.Time)
 	}
-	r.resting[at][port] = true
+	r.resting[at][port] = time.Now().Add(most)
 }
 
 func (r *portRange) hasResting(at socketPlace) bool { return len(r.resting[at]) > 0 }
@@ -47,8 +49,11 @@ func (r *portRange) open(place socketPlace, addr netip.Addr, try func(netip.Addr
 	for range size {
 		port := r.First + uint16(r.next[place]%size) // below Last, a uint16
 		r.next[place]++
-		if r.resting[place][port] {
-			continue
+		if until, rests := r.resting[place][port]; rests {
+			if time.Now().Before(until) {
+				continue
+			}
+			delete(r.resting[place], port)
 		}
 		err := try(netip.AddrPortFrom(addr, port))
 		if !errors.Is(err, syscall.EADDRINUSE) {

@@ -345,18 +345,18 @@ func (p *Proxier) report(problems []service.Problem, err error, started time.Tim
 	slices.SortFunc(problems, service.Problem.Compare)
 	m := p.shared.metrics
 	m.syncSeconds.Observe(time.Since(started).Seconds())
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	m.ports.Set(float64(len(p.ports)))
-	known := make(map[service.Problem]bool, len(p.status.problems))
-	for _, problem := range p.status.problems {
+	known := make(map[service.Problem]bool)
+	for _, problem := range p.Problems() {
 		known[problem] = true
 	}
 	for _, problem := range problems {
 		if !known[problem] {
-			p.config.Log.Warn(problem)
+			p.config.Log.Warn(problem) // while nobody waits for the lock: a log may be slow
 		}
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.ports.Set(float64(len(p.ports)))
 	p.status.problems, p.status.err = problems, err
 	if err != nil {
 		m.syncFailures.Inc()

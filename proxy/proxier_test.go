@@ -222,6 +222,39 @@ func TestPortalMovesToAnotherServicePort(t *testing.T) {
 	}
 }
 
+// asking is a log that asks for the status before it takes a line.
+type asking struct{ ask func() }
+
+func (a asking) Levels() []logrus.Level { return logrus.AllLevels }
+
+func (a asking) Fire(*logrus.Entry) error {
+	a.ask()
+	return nil
+}
+
+// A log that is slow to take a problem keeps nobody from asking how things are.
+func TestAProblemIsLoggedWhileOthersMayAsk(t *testing.T) {
+	t.Parallel()
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	told := make(chan Status, 1)
+	var f *fixture
+	begun := make(chan struct{})
+	log.AddHook(asking{func() {
+		<-begun
+		told <- f.Status()
+	}})
+	f = start(t, Config{Log: log})
+	close(begun)
+	taken := backend(t, func(*net.TCPConn) {})
+	f.Update([]service.Port{f.portNamed("taken", taken)}, true)
+	select {
+	case <-told:
+	case <-time.After(patience):
+		t.Fatal("the status waits for the log")
+	}
+}
+
 func TestCase33_ATakenPortIsAProblemUntilItIsFree(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]*recorder{"none": nil, "redirect": {}} {
@@ -276,7 +309,7 @@ func TestCase33_ATakenPortIsAProblemUntilItIsFree(t *testing.T) {
 func TestListenerPortsSkipThoseInUse(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}
-	f := redirected(t, r, Config{Ports: PortRange{First: 10000, Last: 10002}})
+	f := redirected(t, r, Config{Ports: service.PortRange{First: 10000, Last: 10002}})
 	listen := f.config.Listen[service.IPv4]
 	stranger, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(netip.AddrPortFrom(listen, 10001)))
 	require.NoError(t, err)
@@ -362,7 +395,7 @@ func TestConfigNamesAllFaultsByTheirFlags(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{
 		DialTimeout: -1, HalfCloseTimeout: -1, IdleTimeout: -1, UDPTimeout: -1, SyncPeriod: -1, MinSyncPeriod: -1,
-		KeepAlive: 10 * time.Hour, DrainTimeout: -1, MaxUDPFlows: -1, Ports: PortRange{First: 9, Last: 8}, Rules: &recorder{},
+		KeepAlive: 10 * time.Hour, DrainTimeout: -1, MaxUDPFlows: -1, Ports: service.PortRange{First: 9, Last: 8}, Rules: &recorder{},
 	})
 	require.Error(t, err)
 	for _, flag := range []string{

@@ -229,7 +229,7 @@ func (s *servicePort) closeWhere(p *Proxier, which func(place) bool) {
 // closeAt closes one listener: one of TCP that rules led to when its queue has
 // had time to empty, others at once. A portal must be free for the next, and a
 // UDP listener has no way back to its clients when their entries are gone. Its
-// port rests until it is known that they are.
+// port rests until it is known that they are, or must be.
 func (s *servicePort) closeAt(p *Proxier, at place) {
 	l := s.listeners[at]
 	delete(s.listeners, at)
@@ -239,7 +239,7 @@ func (s *servicePort) closeAt(p *Proxier, at place) {
 		return
 	}
 	if !at.isPortal() && p.config.Conntrack != nil {
-		p.numbers.rest(socketPlace{s.key.Family, service.UDP}, l.addr().Port())
+		p.numbers.rest(socketPlace{s.key.Family, service.UDP}, l.addr().Port(), p.tracked.entryLife())
 	}
 	l.close()
 	p.shared.budget.giveListener()

@@ -36,7 +36,7 @@ type Conntrack interface {
 type tracking struct {
 	table   Conntrack // nil: nothing is translated, or nobody can look
 	listen  map[service.Family]netip.Addr
-	ports   PortRange
+	ports   service.PortRange
 	metrics *Metrics
 
 	isHere func(netip.Addr) bool // whether an address is this host's; nil: none is known to be
@@ -174,6 +174,17 @@ func (t *tracking) problem(err error) service.Problem {
 		Detail: fmt.Sprintf("clients that go on sending UDP from one port may be led to where a Service was before: %v", err),
 		Advice: "it is tried again; it needs CAP_NET_ADMIN and the kernel module nf_conntrack_netlink",
 	}
+}
+
+// entryLife is how long an entry lives after the last datagram. Of one whose sender
+// goes on sending it says nothing: only follow finds those.
+func (t *tracking) entryLife() time.Duration {
+	const usual = 180 * time.Second // what kernels have forgotten every sender after that nobody has set otherwise
+	unanswered, answered, err := t.table.UDPTimeouts()
+	if err != nil {
+		return usual
+	}
+	return max(unanswered, answered)
 }
 
 // flowIdle is how long a flow may be idle that is to be so for as long as want.

@@ -332,7 +332,7 @@ func TestUDPPortRestsWhileEntriesMayLeadThere(t *testing.T) {
 	t.Parallel()
 	r, e := &recorder{}, &entries{}
 	f := redirected(t, r, Config{
-		Conntrack: e, SyncPeriod: 20 * time.Millisecond, Ports: PortRange{First: 20001, Last: 20002}, UDPTimeout: time.Minute,
+		Conntrack: e, SyncPeriod: 20 * time.Millisecond, Ports: service.PortRange{First: 20001, Last: 20002}, UDPTimeout: time.Minute,
 	})
 	portal := netip.AddrPortFrom(ownAddr(), 53)
 	listener := func() netip.AddrPort {
@@ -361,6 +361,25 @@ func TestUDPPortRestsWhileEntriesMayLeadThere(t *testing.T) {
 	e.fail(nil)
 	require.Eventually(t, func() bool { return len(f.Status().Problems) == 0 }, patience, time.Millisecond)
 	assert.Contains(t, []uint16{20001, 20002}, listener().Port())
+}
+
+// Where nobody can ever say whether an entry leads there, as in a kernel without
+// nf_conntrack_netlink, a port comes back when an entry must have ended.
+func TestUDPPortRestsNoLongerThanAnEntryLives(t *testing.T) {
+	t.Parallel()
+	r, e := &recorder{}, &entries{timeouts: [2]time.Duration{20 * time.Millisecond, 10 * time.Millisecond}}
+	e.fail(errors.New("the kernel cannot say"))
+	f := redirected(t, r, Config{
+		Conntrack: e, SyncPeriod: 5 * time.Millisecond, Ports: service.PortRange{First: 20003, Last: 20004}, UDPTimeout: time.Millisecond,
+	})
+	portal := netip.AddrPortFrom(ownAddr(), 53)
+	for _, name := range []string{"one", "two", "three", "four", "five"} {
+		f.Update([]service.Port{f.udpPort(name, portal, echoUDP(t).addr)}, true)
+		require.Eventually(t, func() bool {
+			redirects, _ := r.state()
+			return len(redirects) == 1 && redirects[0].Service.Name == name
+		}, patience, time.Millisecond, name)
+	}
 }
 
 // The kernel's timeouts change while a flow is open.

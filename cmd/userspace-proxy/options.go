@@ -81,7 +81,7 @@ type options struct {
 type meant struct {
 	nodePorts node.Selection
 	listen    map[service.Family]netip.Addr // a chosen listening address; empty: the proxy's own
-	ports     proxy.PortRange
+	ports     service.PortRange
 	mark      uint32
 	replies   uint32            // --transparent-mark, with --transparent; else 0
 	localPods service.LocalPods // but for those of NodeCIDR, which the Node tells
@@ -132,8 +132,8 @@ func (o *options) validateRun(c *checks) {
 	}
 	o.checkTrace(c)
 	data := o.proxyConfig()
-	if data.Ports == (proxy.PortRange{}) { // what is wrong with it is told already
-		data.Ports = proxy.PortRange{First: 1, Last: 1}
+	if data.Ports == (service.PortRange{}) { // what is wrong with it is told already
+		data.Ports = service.PortRange{First: 1, Last: 1}
 	}
 	for _, err := range multierror.Append(nil, data.Validate()).WrappedErrors() {
 		flag, what, _ := strings.Cut(err.Error(), " ") // it names its flag itself
@@ -280,14 +280,14 @@ func parseBindAddress(s string) (map[service.Family]netip.Addr, error) {
 	return map[service.Family]netip.Addr{service.FamilyOf(a): a}, nil
 }
 
-func parsePortRange(s string) (proxy.PortRange, error) {
+func parsePortRange(s string) (service.PortRange, error) {
 	from, to, ok := strings.Cut(s, "-")
 	first, err1 := strconv.ParseUint(from, 10, 16)
 	last, err2 := strconv.ParseUint(to, 10, 16)
 	if !ok || err1 != nil || err2 != nil || first == 0 || first > last {
-		return proxy.PortRange{}, fmt.Errorf("must be FIRST-LAST within 1-65535 like 10000-29999, got %q", s)
+		return service.PortRange{}, fmt.Errorf("must be FIRST-LAST within 1-65535 like 10000-29999, got %q", s)
 	}
-	return proxy.PortRange{First: uint16(first), Last: uint16(last)}, nil
+	return service.PortRange{First: uint16(first), Last: uint16(last)}, nil
 }
 
 func parseMark(s string) (uint32, error) {

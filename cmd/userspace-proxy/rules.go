@@ -55,7 +55,7 @@ func (o *options) nftables() ruleKind {
 	c := func(listen addresses) nftables.Config {
 		return nftables.Config{
 			Listen: listen, SharedListen: len(o.meant.listen) > 0,
-			Ports: nftables.PortRange(o.meant.ports), Mark: o.meant.mark, Replies: o.meant.replies, CheckPeriod: o.syncPeriod, LocalPods: o.meant.localPods,
+			Ports: o.meant.ports, Mark: o.meant.mark, Replies: o.meant.replies, CheckPeriod: o.syncPeriod, LocalPods: o.meant.localPods,
 		}
 	}
 	return ruleKind{
@@ -83,7 +83,7 @@ func (o *options) iptables() ruleKind {
 	c := func(k iptables.Kind, listen addresses) iptables.Config {
 		return iptables.Config{
 			Kind: k, Listen: listen, SharedListen: len(o.meant.listen) > 0,
-			Ports: iptables.PortRange(o.meant.ports), Mark: o.meant.mark, Replies: o.meant.replies, CheckPeriod: o.syncPeriod, LocalPods: o.meant.localPods,
+			Ports: o.meant.ports, Mark: o.meant.mark, Replies: o.meant.replies, CheckPeriod: o.syncPeriod, LocalPods: o.meant.localPods,
 		}
 	}
 	return ruleKind{

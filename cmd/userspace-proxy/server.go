@@ -216,7 +216,7 @@ func (o *options) nodeConfig(facts node.Facts, r redirection) config.Node {
 	if r.way == redirectNone {
 		return n
 	}
-	n.PortRange = config.PortRange(o.meant.ports)
+	n.PortRange = o.meant.ports
 	n.Primary = map[service.Family]netip.Addr{}
 	for f, addr := range r.listen {
 		n.ListenAddrs = append(n.ListenAddrs, addr)

@@ -28,7 +28,7 @@ type Frontend struct {
 // ports for them.
 func New(seed uint64, n int, listen map[service.Family]netip.Addr) World {
 	node := config.Node{
-		Name: "node-a", Primary: map[service.Family]netip.Addr{}, PortRange: config.PortRange{First: 10000, Last: 29999}, AllowExternalIPs: true,
+		Name: "node-a", Primary: map[service.Family]netip.Addr{}, PortRange: service.PortRange{First: 10000, Last: 29999}, AllowExternalIPs: true,
 		LocalPods: nettest.LocalPods()["ranges"],
 	}
 	for _, f := range service.Families() {

@@ -245,7 +245,7 @@ func (a *Answer) summary(q Question) string {
 // guards says whether the rules' guard keeps an address.
 func (w World) guards(to netip.AddrPort) bool {
 	for _, a := range w.Node.ListenAddrs {
-		if a == to.Addr() && to.Port() >= w.Node.PortRange.First && to.Port() <= w.Node.PortRange.Last {
+		if a == to.Addr() && w.Node.PortRange.Contains(to.Port()) {
 			return true
 		}
 	}

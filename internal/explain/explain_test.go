@@ -93,7 +93,7 @@ func aWorld() World {
 	onNode := config.Node{
 		Name: "node-a", Local: []netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")},
 		ListenAddrs: []netip.Addr{netip.MustParseAddr("169.254.77.1"), netip.MustParseAddr("fd77::1")},
-		PortRange:   config.PortRange{First: 10000, Last: 29999},
+		PortRange:   service.PortRange{First: 10000, Last: 29999},
 		LocalPods:   service.LocalPods{Ranges: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}},
 	}
 	served := World{Ports: ports, Node: onNode}.FromFile(statusOf)
