@@ -30,6 +30,7 @@ const (
 	defaultFlush = 2 * time.Second
 	most         = 1000 // Events that wait to be written
 	messageSize  = 1024 // bytes that the API allows
+	nameSize     = 253  // and in a name
 )
 
 // Recorder writes Events. Problems, Started and OnNode may be called by anybody at any
@@ -115,7 +116,7 @@ func (r *Recorder) add(on corev1.ObjectReference, kind, reason, message string) 
 		namespace = metav1.NamespaceDefault
 	}
 	r.waiting = append(r.waiting, &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", on.Name, now.UnixNano())},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: nameOf(on, now)},
 		InvolvedObject: on,
 		Type:           kind, Reason: reason, Message: cut(message),
 		Source:              corev1.EventSource{Component: r.options.Component, Host: r.options.Node},
@@ -127,6 +128,14 @@ func (r *Recorder) add(on corev1.ObjectReference, kind, reason, message string) 
 	default:
 	}
 	return true
+}
+
+// nameOf is an Event's name, made of its object's as client-go makes it, but that the
+// API takes it whatever the length of that.
+func nameOf(on corev1.ObjectReference, at metav1.Time) string {
+	when := fmt.Sprintf(".%x", at.UnixNano())
+	name := on.Name[:min(len(on.Name), nameSize-len(when))]
+	return strings.TrimRight(name, "-.") + when // a part may not end like that
 }
 
 // cut is a message that the API takes.

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -311,6 +312,21 @@ func TestRecorder_bounded(t *testing.T) {
 		r.Problems(all, onServices)
 		return len(s.lines()) == most+10
 	}, patience, 10*time.Millisecond)
+}
+
+// TestRecorder_longName: an Event has a name that the API takes, whatever the length
+// of its object's.
+func TestRecorder_longName(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"node-1", strings.Repeat("n", 236), strings.Repeat("n", 237), strings.Repeat("n", 253),
+		strings.Repeat("n", 235) + ".zone", strings.Repeat("n", 234) + "--zone",
+	} {
+		on := corev1.ObjectReference{Kind: "Node", Name: name}
+		got := nameOf(on, metav1.Now())
+		assert.Empty(t, validation.IsDNS1123Subdomain(got), got)
+		assert.True(t, strings.HasPrefix(got, name[:min(len(name), 234)]), got)
+	}
 }
 
 func TestRecorder_longMessage(t *testing.T) {
