@@ -128,11 +128,23 @@ func same(a, b fs.FileInfo) bool {
 
 // read reads a file, and tells how it looked when its end was reached.
 func read(name string) ([]byte, fs.FileInfo, error) {
-	f, err := os.Open(name)
+	// It was a regular file a moment ago. To open a pipe that has taken its place
+	// would wait for a writer, and all other files with it.
+	f, err := os.OpenFile(name, os.O_RDONLY|nonblock, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
+	if info, err := f.Stat(); err != nil {
+		return nil, nil, fmt.Errorf("stat: %w", err)
+	} else if !info.Mode().IsRegular() {
+		return nil, nil, &irregularError{info.Mode()}
+	}
+	return readAll(f)
+}
+
+// readAll reads a file that is open.
+func readAll(f *os.File) ([]byte, fs.FileInfo, error) {
 	// What poses as a file and never has anything to say, like /proc/kmsg behind a
 	// link, would be waited for without end. True files know no deadlines.
 	_ = f.SetReadDeadline(time.Now().Add(unanswered))
@@ -151,10 +163,7 @@ func read(name string) ([]byte, fs.FileInfo, error) {
 func (o *origin) unfit(info fs.FileInfo) *manifest.Fault {
 	switch {
 	case !info.Mode().IsRegular():
-		return &manifest.Fault{
-			File: o.name, Reason: unreadable, Detail: "is " + typeOf(info.Mode()) + ", no regular file",
-			Advice: "give a file or a directory, or - for standard input",
-		}
+		return o.troubleOf(&irregularError{info.Mode()})
 	case info.Size() > largest:
 		return o.tooLarge()
 	}
@@ -173,7 +182,10 @@ func (o *origin) troubleOf(err error) *manifest.Fault { return troubleOf(o.name,
 // troubleOf is why a path cannot be read.
 func troubleOf(name string, err error) *manifest.Fault {
 	f := &manifest.Fault{File: name, Reason: unreadable}
+	var irregular *irregularError
 	switch {
+	case errors.As(err, &irregular):
+		f.Detail, f.Advice = err.Error(), "give a file or a directory, or - for standard input"
 	case errors.Is(err, fs.ErrNotExist):
 		f.Detail, f.Advice = "does not exist", "give the path of a file or directory"
 		if _, err := os.Lstat(name); err == nil {
@@ -191,6 +203,11 @@ func troubleOf(name string, err error) *manifest.Fault {
 	}
 	return f
 }
+
+// irregularError says that something is no regular file.
+type irregularError struct{ mode fs.FileMode }
+
+func (e *irregularError) Error() string { return "is " + typeOf(e.mode) + ", no regular file" }
 
 func typeOf(m fs.FileMode) string {
 	switch {

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,6 +71,49 @@ func TestSource_notARegularFile(t *testing.T) {
 	f.shows(t, "default/web 10.96.0.1", "FileUnreadable: file "+pipe+": "+why, "error: "+pipe+": "+why)
 }
 
+// TestRead_pipe: one that takes a file's place between the look at it and its opening
+// is not waited for.
+func TestRead_pipe(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe.yaml")
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := read(pipe)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		require.EqualError(t, err, "is a named pipe, no regular file")
+	case <-time.After(time.Minute):
+		writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // lets it go
+		require.NoError(t, err)
+		require.NoError(t, writer.Close())
+		t.Fatal("a pipe without a writer is waited for")
+	}
+	_, _, err := read("/dev/null")
+	require.EqualError(t, err, "is a device, no regular file")
+}
+
+// TestSource_irregular: what is no file is told, and what stands beside it is served.
+func TestSource_irregular(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, aService("web", "10.96.0.1"), dir, "a.yaml")
+	f := start(t, 5*time.Millisecond, dir)
+	socket, err := net.Listen("unix", filepath.Join(dir, "b.yaml"))
+	require.NoError(t, err)
+	defer socket.Close()
+	require.NoError(t, unix.Mkfifo(filepath.Join(dir, "c.yaml"), 0o600))
+	require.NoError(t, os.Symlink("/dev/zero", filepath.Join(dir, "d.yaml")))
+	replace(t, aService("web", "10.96.0.2"), dir, "a.yaml")
+	why := func(name, kind string) string {
+		return filepath.Join(dir, name) + ": is " + kind + ", no regular file (give a file or a directory, or - for standard input)"
+	}
+	b, c, d := why("b.yaml", "a socket"), why("c.yaml", "a named pipe"), why("d.yaml", "a device")
+	f.shows(t, "default/web 10.96.0.2", "FileUnreadable: file "+b, "FileUnreadable: file "+c, "FileUnreadable: file "+d, "error: "+b+"\n"+c+"\n"+d)
+}
+
 // TestSource_withoutInotify runs itself in a user namespace whose own limits
 // for inotify are used up, and sees that files are polled and that it is said
 // once. The limits in /proc/sys/user are the namespace's; those in
@@ -134,15 +178,15 @@ func inUserNamespace(t *testing.T, variable string) {
 	assert.Contains(t, string(out), "--- PASS: "+t.Name())
 }
 
-// TestRead_silence reads what looked like a file and never says anything, as
+// TestReadAll_silence reads what looked like a file and never says anything, as
 // /proc/kmsg does: others are waiting to be read, and so is the end.
-func TestRead_silence(t *testing.T) {
+func TestReadAll_silence(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, unix.Mkfifo(pipe, 0o600))
-	held, err := os.OpenFile(pipe, os.O_RDWR, 0) // or opening it would wait for a writer
+	held, err := os.OpenFile(pipe, os.O_RDWR, 0) // it is its own writer, and says nothing
 	require.NoError(t, err)
 	defer held.Close()
-	_, _, err = read(pipe)
+	_, _, err = readAll(held)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 }
