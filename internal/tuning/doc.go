@@ -2,6 +2,6 @@
 // how willing the kernel is to end this process when memory runs out, and how
 // many connections it tracks for how long.
 //
-// It writes to /proc, and only what differs. What it cannot write is a
+// It writes to /proc and /sys, and only what differs. What it cannot write is a
 // fault with its advice, and stops nothing.
 package tuning

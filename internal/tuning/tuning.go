@@ -46,6 +46,7 @@ const (
 	oomScore  = "proc/self/oom_score_adj"
 	netfilter = "proc/sys/net/netfilter/"
 	maximum   = netfilter + "nf_conntrack_max"
+	hashSize  = "sys/module/nf_conntrack/parameters/hashsize"
 )
 
 // settings are in the order in which they are made.
@@ -55,7 +56,11 @@ func (s Settings) settings(cores int) []setting {
 		all = append(all, setting{flag: "--oom-score-adj", path: oomScore, value: *s.OOMScoreAdj})
 	}
 	if s.MaxPerCore > 0 {
-		all = append(all, setting{flag: "--conntrack-max-per-core", path: maximum, value: max(s.MaxPerCore*cores, s.Min), raise: true})
+		const flag, perBucket = "--conntrack-max-per-core", 4 // as in kube-proxy: with more a look-up takes long
+		most := max(s.MaxPerCore*cores, s.Min)
+		all = append(all,
+			setting{flag: flag, path: maximum, value: most, raise: true},
+			setting{flag: flag, path: hashSize, value: most / perBucket, raise: true})
 	}
 	for _, t := range []struct {
 		flag, name string
@@ -126,7 +131,7 @@ func advise(s setting, err error) error {
 		return fmt.Errorf("%w (the container sees it read-only: %s)", err, otherwise)
 	case errors.Is(err, os.ErrPermission) && s.path == oomScore:
 		return fmt.Errorf("%w (to lower it takes CAP_SYS_RESOURCE)", err)
-	case errors.Is(err, os.ErrPermission):
+	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.EOPNOTSUPP):
 		return fmt.Errorf("%w (it takes root in the network namespace of the node: %s)", err, otherwise)
 	}
 	return err

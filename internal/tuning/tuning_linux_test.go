@@ -56,7 +56,18 @@ func TestApply_kernel(t *testing.T) {
 	t.Parallel()
 	faults, closeWait := child(t, "")
 	assert.Equal(t, "3600", closeWait)
-	assert.NotContains(t, strings.Join(faults, "\n"), "timeout")
+	all := strings.Join(faults, "\n")
+	assert.NotContains(t, all, "timeout")
+	assert.Contains(t, all, "--conntrack-max-per-core: /sys/module/nf_conntrack/parameters/hashsize cannot be set to 4194304: operation not supported "+
+		"(it takes root in the network namespace of the node: set it on the node, or say 0 here to leave it as it is)")
+}
+
+// TestApply_readOnlySys: /sys as containers have it.
+func TestApply_readOnlySys(t *testing.T) {
+	t.Parallel()
+	faults, _ := child(t, "mount --bind /sys /sys; mount -o remount,bind,ro /sys;")
+	assert.Contains(t, strings.Join(faults, "\n"), "--conntrack-max-per-core: /sys/module/nf_conntrack/parameters/hashsize cannot be set to 4194304: read-only file system "+
+		"(the container sees it read-only: set it on the node, or say 0 here to leave it as it is)")
 }
 
 // TestApply_readOnly: /proc/sys as containers have it, and no right to be spared.

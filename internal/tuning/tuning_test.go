@@ -41,20 +41,21 @@ func TestApply(t *testing.T) {
 		TCPEstablished: 24 * time.Hour, TCPCloseWait: time.Hour, UDP: 31 * time.Second, UDPStream: 121 * time.Second, TCPBeLiberal: true,
 	}
 	dir := root(t, map[string]string{
-		oomScore: "0", maximum: "65536",
+		oomScore: "0", maximum: "65536", hashSize: "16384",
 		tracking + "tcp_timeout_established": "432000", tracking + "tcp_timeout_close_wait": "60",
 		tracking + "udp_timeout": "30", tracking + "udp_timeout_stream": "120", tracking + "tcp_be_liberal": "0",
 	})
 	log, said := logtest.NewNullLogger()
 	assert.Empty(t, all.Apply(dir, 2, log))
 	for path, want := range map[string]string{
-		oomScore: "-999", maximum: "131072",
+		oomScore: "-999", maximum: "131072", hashSize: "32768",
 		tracking + "tcp_timeout_established": "86400", tracking + "tcp_timeout_close_wait": "3600",
 		tracking + "udp_timeout": "31", tracking + "udp_timeout_stream": "121", tracking + "tcp_be_liberal": "1",
 	} {
 		assert.Equal(t, want, number(t, dir, path), path)
 	}
-	require.Len(t, said.AllEntries(), 7)
+	require.Len(t, said.AllEntries(), 8)
+	assert.Equal(t, "--conntrack-max-per-core: /sys/module/nf_conntrack/parameters/hashsize was 16384 and is 32768", said.AllEntries()[2].Message)
 	assert.Equal(t, "--oom-score-adj: /proc/self/oom_score_adj was 0 and is -999", said.AllEntries()[0].Message)
 
 	said.Reset()
@@ -63,8 +64,10 @@ func TestApply(t *testing.T) {
 
 	assert.Empty(t, all.Apply(dir, 8, log))
 	assert.Equal(t, "262144", number(t, dir, maximum), "more cores, more connections")
+	assert.Equal(t, "65536", number(t, dir, hashSize))
 	assert.Empty(t, all.Apply(dir, 2, log))
 	assert.Equal(t, "262144", number(t, dir, maximum), "it is never lowered")
+	assert.Equal(t, "65536", number(t, dir, hashSize))
 }
 
 func TestApply_nothing(t *testing.T) {
