@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 type process struct {
 	host   *nettest.Host
 	cmd    *exec.Cmd
-	output *output
+	output *nettest.Output
 	ended  chan struct{} // closed when the process has
 }
 
@@ -30,7 +29,7 @@ type process struct {
 func spawn(t *testing.T, host *nettest.Host, env []string, argv ...string) *process {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &process{host: host, output: &output{}, ended: make(chan struct{})}
+	p := &process{host: host, output: &nettest.Output{}, ended: make(chan struct{})}
 	p.cmd = host.Command(ctx, argv[0], argv[1:]...)
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
 	p.cmd.Env = append(os.Environ(), env...)
@@ -100,22 +99,4 @@ func runToEnd(t *testing.T, host *nettest.Host, env []string, argv ...string) re
 	}
 	require.NoError(t, ctx.Err(), "%v does not end; it said:\n%s%s", argv, &stdout, &stderr)
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
-}
-
-// output is what a process has printed so far.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
 }

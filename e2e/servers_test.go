@@ -24,7 +24,7 @@ import (
 func daemon(t *testing.T, host *nettest.Host, name string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	var out output
+	var out nettest.Output
 	cmd := host.Command(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

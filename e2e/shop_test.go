@@ -57,7 +57,7 @@ func TestShop(t *testing.T) {
 	require.Equal(t, "examples/shop/run.sh", all[0].command)
 
 	before := namespaces(t)
-	var out output
+	var out nettest.Output
 	shop := exec.Command(filepath.Join(root, "examples", "shop", "run.sh"))
 	shop.Stdout, shop.Stderr = &out, &out
 	shop.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C reaches all of it

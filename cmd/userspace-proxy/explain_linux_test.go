@@ -26,7 +26,7 @@ import (
 type witness struct {
 	t   *testing.T
 	bed *nettest.Bed
-	log text
+	log nettest.Output
 }
 
 // newWitness has the proxy serve testdata/explain/services.yaml. Every backend

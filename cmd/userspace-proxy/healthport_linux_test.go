@@ -53,7 +53,7 @@ func TestSemantics_healthCheckNodePort(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	var out text
+	var out nettest.Output
 	cmd := bed.Node.Command(ctx, self, "--file", dir, "--hostname-override=here", "--redirect=nftables", "--min-sync-period=10ms")
 	cmd.Env = programEnv(t)
 	cmd.Stderr = &out

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -11,13 +10,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
 )
 
 // asProgram in the environment makes the test binary be userspace-proxy, for
@@ -70,27 +70,9 @@ func golden(t *testing.T, name, got string) {
 	assert.Equal(t, string(want), got, "%s; go test -update writes it anew", path)
 }
 
-// text is what a program has printed so far.
-type text struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *text) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *text) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
 // program is the real program, run in this process.
 type program struct {
-	stdout, stderr text
+	stdout, stderr nettest.Output
 	stop           context.CancelFunc // as the first signal does
 	code           chan int
 }
@@ -137,7 +119,7 @@ func run(t *testing.T, stdin string, args ...string) (code int, stdout, stderr s
 }
 
 // find waits until what has been printed matches, and returns the groups.
-func find(t *testing.T, in *text, pattern string) []string {
+func find(t *testing.T, in *nettest.Output, pattern string) []string {
 	t.Helper()
 	var found []string
 	re := regexp.MustCompile(pattern)

@@ -70,7 +70,7 @@ func TestREADME_commands(t *testing.T) {
 			_, printed, _ := strings.Cut(c.output, "\n") // the first line is make's
 			assert.Equal(t, page.String(), printed+"\n")
 		case strings.Contains(command, " run "):
-			var out text
+			var out nettest.Output
 			cmd.Stderr = &out
 			require.NoError(t, cmd.Start())
 			for line := range strings.Lines(c.output) {
@@ -107,7 +107,7 @@ func TestREADME_demo(t *testing.T) {
 	bed := nettest.New(t)
 	p := bed.Node.Command(t.Context(), os.Args[0], "demo", "--period=2s", "--trace-connections", "service=web")
 	p.Env = programEnv(t)
-	var stdout, stderr text
+	var stdout, stderr nettest.Output
 	p.Stdout, p.Stderr = &stdout, &stderr
 	require.NoError(t, p.Start())
 	defer func() {

@@ -153,7 +153,7 @@ func TestNFTables(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	var out text
+	var out nettest.Output
 	cmd := bed.Node.Command(ctx, self, "--file", file, "--sync-period=200ms")
 	cmd.Env = programEnv(t)
 	cmd.Stderr = &out

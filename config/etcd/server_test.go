@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +18,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+
+	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,26 +34,8 @@ type server struct {
 	scheme string
 	flags  []string
 	cmd    *exec.Cmd
-	log    *output
+	log    *nettest.Output
 	client *clientv3.Client // of a user who may do everything
-}
-
-// output is what a process wrote.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
 }
 
 // newServer has the address and directory of a server that does not run yet.
@@ -102,7 +84,7 @@ func (s *server) peer() string { return "http://" + s.addr + ":2380" }
 // begin starts the server.
 func (s *server) begin() {
 	s.t.Helper()
-	s.log = &output{}
+	s.log = &nettest.Output{}
 	s.cmd = exec.Command(binary(s.t), append([]string{
 		"--name=" + s.name, "--data-dir=" + s.dir, "--log-level=info", "--unsafe-no-fsync",
 		"--listen-client-urls=" + s.url(), "--advertise-client-urls=" + s.url(),
