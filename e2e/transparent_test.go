@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -312,4 +314,24 @@ func requireTries(t *testing.T, client *nettest.Host, as netip.Addr, at func(por
 		require.NoError(t, err)
 		require.Equal(t, first, again)
 	}
+}
+
+// TestTransparent_kernelWithoutSockets: a kernel whose rules cannot ask for sockets
+// is told of at the start, with what to load.
+func TestTransparent_kernelWithoutSockets(t *testing.T) {
+	t.Parallel()
+	nettest.Need(t, "nft")
+	bed := nettest.New(t)
+	nft, err := exec.LookPath("nft")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\nin=$(cat)\ncase \"$in\" in *'socket wildcard'*) echo 'Error: Could not process rule: No such file or directory' >&2; exit 1;; esac\n"+
+		"printf '%%s\\n' \"$in\" | exec %s \"$@\"\n", nft)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "nft"), []byte(script), 0o755))
+	env := append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	file := writeFile(t, manifest(one("web", "10.96.0.10", 80, 0, "10.10.2.2:80")))
+	got := command(t, bed.Node, env, "run", "--file", file, "--redirect=nftables", "--transparent")
+	require.Equal(t, 1, got.code, got.stderr)
+	require.Contains(t, got.stderr, "load the module nft_socket (modprobe nft_socket; CONFIG_NFT_SOCKET), or do without --transparent")
+	require.NotContains(t, bed.Node.Output(t, "nft", "list", "ruleset"), "userspace-proxy")
 }
