@@ -1,8 +1,6 @@
 package config
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/metric"
@@ -35,8 +33,8 @@ func (c *ServiceConfig) RegisterMetrics(r prometheus.Registerer) {
 			to <- objects.Is(float64(s.Services), s.Name, "Service")
 			to <- objects.Is(float64(s.Endpoints), s.Name, "Endpoints")
 			to <- problems.Is(float64(s.Problems), s.Name)
-			to <- updated.Is(seconds(s.Updated), s.Name)
-			to <- checked.Is(seconds(s.Checked), s.Name)
+			to <- updated.Is(metric.Seconds(s.Updated), s.Name)
+			to <- checked.Is(metric.Seconds(s.Checked), s.Name)
 		}
 	})
 }
@@ -46,11 +44,4 @@ func number(b bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-func seconds(t time.Time) float64 {
-	if t.IsZero() {
-		return 0
-	}
-	return float64(t.UnixNano()) / float64(time.Second)
 }

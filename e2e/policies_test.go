@@ -207,6 +207,11 @@ func TestSemantics_loadBalancerSourceRanges(t *testing.T) {
 		ranges := func(list string) string { return p.with("loadBalancerSourceRanges: ["+list+"]", p.here) }
 		run := lead.start(t, bed.Node, ranges(`10.10.1.0/24, " fd10:1::/64 "`), lead.detection()...)
 		p.requireMeets(t, bed, lead, only("client"))
+		if lead.redirect != "none" {
+			eventually(t, func() bool { // it is read every few seconds
+				return run.metric(t, "userspace_proxy_source_ranges_dropped_packets_total") >= 4 // of pod and node, in each family
+			}, saying("what is dropped to be counted"))
+		}
 		run.write(t, ranges(`10.10.1.0/28, 10.10.3.2/32, 10.10.2.0/24, "fd10:3::2/128", "fd10:1::/64", "fd10:2::/64"`))
 		p.requireMeets(t, bed, lead, only("client", "pod", "node"))
 		run.write(t, ranges(`10.10.3.0/24, "fd10:3::/64"`))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime"
 	"slices"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -26,7 +25,15 @@ func (s *server) addMetrics(set metric.Set) {
 		Labels: []metric.Label{{Name: "reason", Values: "one word, such as `PortTaken`, `InvalidAddress`, `DescriptorsUsedUp`"}},
 		Worry:  "It is above 0 for long: `userspace-proxy status problems` says what to do about each.",
 	})
+	barred := set.AskedCounter(metric.Def{
+		Name:  "userspace_proxy_source_ranges_dropped_packets_total",
+		Help:  "Packets to load balancer addresses that rules have dropped because loadBalancerSourceRanges does not let their sender in; with iptables their connections and flows. There while a Service has such ranges, anew from 0 when rules are made anew. With --redirect=none see userspace_proxy_tcp_connections_refused_total.",
+		Worry: "It rises and clients complain: their addresses are missing in the ranges, or something on the way changes them.",
+	})
 	set.OnScrape(func(to chan<- prometheus.Metric) {
+		if n, ok := s.barredPackets(); ok {
+			to <- barred.Is(float64(n))
+		}
 		to <- build.Is(1, version(), runtime.Version())
 		counts := make(map[string]int)
 		for _, p := range sorted(s.translator.problems(), s.proxier.Problems()) {
@@ -37,6 +44,18 @@ func (s *server) addMetrics(set metric.Set) {
 		}
 	})
 	s.addSyncMetrics(set)
+}
+
+// barredPackets are those that rules have dropped because of source ranges. Where no
+// Service has any, or there are no rules, nothing is read: it takes a command.
+func (s *server) barredPackets() (n uint64, known bool) {
+	resolution, _ := s.translator.told()
+	limited := slices.ContainsFunc(resolution.Ports, func(p service.Port) bool { return p.Sources.Limited })
+	if !limited || s.proxier.Progress().Synced.IsZero() {
+		return 0, false
+	}
+	h, at, err := s.hits.newest()
+	return h.barred, err == nil && !at.IsZero()
 }
 
 // addSyncMetrics registers those that kube-proxy has, under its names.
@@ -60,9 +79,9 @@ func (s *server) addSyncMetrics(set metric.Set) {
 	})
 	set.OnScrape(func(to chan<- prometheus.Metric) {
 		if done := s.proxier.Progress(); !done.Queued.IsZero() {
-			to <- queued.Is(seconds(done.Queued))
+			to <- queued.Is(metric.Seconds(done.Queued))
 			if !done.Synced.IsZero() {
-				to <- last.Is(seconds(done.Synced))
+				to <- last.Is(metric.Seconds(done.Synced))
 			}
 		}
 		ofServices, ofEndpoints := s.translator.counted()
@@ -112,5 +131,3 @@ func ruleFailures(set metric.Set, way string) prometheus.Counter {
 	}
 	return set.Counter(d)
 }
-
-func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
