@@ -175,8 +175,9 @@ func TestKubeadm(t *testing.T) {
 	assert.Contains(t, p.output.String(), "has changed: ending")
 }
 
-// TestNodeDuties: a Node that is about to go gets no new clients, what cannot be
-// set is told, and other addresses end the proxy.
+// TestNodeDuties: nothing is served before the Node has what is needed, a Node that
+// is about to go gets no new clients, what cannot be set is told, and other addresses
+// and the end of the Node end the proxy.
 func TestNodeDuties(t *testing.T) {
 	t.Parallel()
 	nettest.Need(t, "nft", "setpriv")
@@ -190,9 +191,11 @@ func TestNodeDuties(t *testing.T) {
 	patch("status", `{"status":{"addresses":[{"type":"InternalIP","address":"10.10.2.1"}]}}`)
 
 	kubeconfig := cp.kubeconfig(t, asProxy())
-	p := launchBy(t, bed.Node, []string{"setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", os.Getenv(binaryVariable)}, nil, "",
-		"--kubeconfig="+kubeconfig, "--hostname-override="+nodeName, "--detect-local-mode=NodeCIDR")
-	p.becomeHealthy(t)
+	start := func() *proxy {
+		return launchBy(t, bed.Node, []string{"setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", os.Getenv(binaryVariable)}, nil, "",
+			"--kubeconfig="+kubeconfig, "--hostname-override="+nodeName, "--detect-local-mode=NodeCIDR", "--startup-grace=1s")
+	}
+	p := start()
 	testNodeCIDR(t, bed, cp, p, func() { patch("", `{"spec":{"podCIDR":"10.10.3.0/24","podCIDRs":["10.10.3.0/24"]}}`) })
 	var warnings []corev1.Event
 	eventually(t, func() bool {
@@ -218,11 +221,18 @@ func TestNodeDuties(t *testing.T) {
 	patch("status", `{"status":{"addresses":[{"type":"InternalIP","address":"10.10.2.9"}]}}`)
 	assert.Equal(t, 1, p.exitCode(t))
 	assert.Contains(t, p.output.String(), "the addresses of Node node-1 were [10.10.2.1] and are [10.10.2.9]: ending")
+
+	p = start()
+	p.becomeHealthy(t)
+	require.NoError(t, nodes.Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
+	assert.Equal(t, 1, p.exitCode(t))
+	assert.Contains(t, p.output.String(), "Node node-1 is gone from the API server: ending")
 }
 
-// testNodeCIDR: a pod of this node is told from a stranger from the moment that
-// the Node's podCIDR is known: its traffic to an external address goes to any
-// endpoint, a stranger's to those on this node, of which there are none.
+// testNodeCIDR: the proxy waits for the Node's podCIDR and says so. From when it is
+// known a pod of this node is told from a stranger: its traffic to an external
+// address goes to any endpoint, a stranger's to those on this node, of which there
+// are none.
 func testNodeCIDR(t *testing.T, bed *nettest.Bed, cp *controlPlane, p *proxy, assign func()) {
 	t.Helper()
 	away := serveNamed(t, bed.Back, "tcp", 8080, "away")
@@ -231,16 +241,27 @@ func testNodeCIDR(t *testing.T, bed *nettest.Bed, cp *controlPlane, p *proxy, as
 		ports: []port{{"stream", service.TCP, 80, 30090}}, endpoints: map[string][]string{"stream": away[:1]},
 	})
 	const external = "10.10.2.1:30090"
-	requireAnswers(t, bed.Pod, target{"tcp", "10.96.0.90:80"}, "away")
-	unknown := func() bool {
-		return slices.ContainsFunc(p.statusz(t).Problems, func(p struct{ Object, Reason, Detail string }) bool { return p.Reason == "LocalPodsUnknown" })
+	const why = "--detect-local-mode is NodeCIDR, and the Node of this machine has no podCIDR"
+	problem := func(reason, detail string) func() bool {
+		return func() bool {
+			return slices.ContainsFunc(p.statusz(t).Problems, func(p struct{ Object, Reason, Detail string }) bool {
+				return p.Reason == reason && strings.Contains(p.Detail, detail)
+			})
+		}
 	}
-	assert.True(t, unknown())
-	requireNoAnswer(t, bed.Pod, external)
+	eventually(t, func() bool {
+		return strings.Contains(p.output.String(), "waiting up to 5m0s before anything of the API server is served: "+why)
+	}, saying("the proxy to say what it waits for"))
+	eventually(t, problem("SourceNotDelivered", "waiting for the Node: "+why), saying("the grace for sources to end"))
+	_, err := bed.Node.Get(t.Context(), healthURL)
+	assert.ErrorContains(t, err, "waiting, because "+why)
+	assert.Empty(t, p.statusz(t).Ports)
 
 	assign()
+	p.becomeHealthy(t)
+	requireAnswers(t, bed.Pod, target{"tcp", "10.96.0.90:80"}, "away")
 	requireAnswers(t, bed.Pod, target{"tcp", external}, "away")
-	eventually(t, func() bool { return !unknown() }, saying("the podCIDR to be known"))
+	assert.False(t, problem("LocalPodsUnknown", "")())
 	requireNoAnswer(t, bed.Client, external)
 	cp.remove(t, "local")
 }

@@ -61,11 +61,13 @@ func (a *apiOptions) check(c *checks) {
 	c.check("--kube-api-content-type", apiserver.CheckContentType(a.contentType))
 }
 
+// named says whether a flag names the API server.
+func (a *apiOptions) named() bool { return a.kubeconfig != "" || a.master != "" }
+
 // connect finds out how to reach the API server, if it is a source: where a
 // flag names one, and where there is no other source and this is a pod.
 func (a *apiOptions) connect(c *checks, otherSource bool) {
-	named := a.kubeconfig != "" || a.master != ""
-	if !named && otherSource {
+	if !a.named() && otherSource {
 		return
 	}
 	var err error
@@ -91,14 +93,15 @@ func userAgent() string {
 	return fmt.Sprintf("%s/%s (%s/%s)", programName, number, runtime.GOOS, runtime.GOARCH)
 }
 
-// open makes the source. onNode is told of this machine's Node.
-func (a *apiOptions) open(facts node.Facts, log logrus.FieldLogger, onNode func(*corev1.Node)) (*apiserver.Source, error) {
+// open makes the source. onNode is told of this machine's Node, and nodeLacks says
+// what in it must be waited for.
+func (a *apiOptions) open(facts node.Facts, log logrus.FieldLogger, nodeLacks func(*corev1.Node) string, onNode func(*corev1.Node)) (*apiserver.Source, error) {
 	client, err := kubernetes.NewForConfig(a.config)
 	if err != nil {
 		return nil, err
 	}
 	return apiserver.New(sourceAPI, apiserver.Options{
-		Client: client, NodeName: facts.Name, OnNode: onNode, Resync: a.syncPeriod, Log: log.WithField("source", sourceAPI),
+		Client: client, NodeName: facts.Name, NodeLacks: nodeLacks, OnNode: onNode, Resync: a.syncPeriod, Log: log.WithField("source", sourceAPI),
 	})
 }
 

@@ -33,7 +33,7 @@ const (
 )
 
 func (d *localDetection) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&d.mode, "detect-local-mode", "", "tell traffic of this node's pods from what comes from outside, for Services with externalTrafficPolicy Local, in this `way`: ClusterCIDR, which is by --cluster-cidr and the default; NodeCIDR, by the podCIDRs of its Node; BridgeInterface or InterfaceNamePrefix, by the interface that pods are behind")
+	fs.StringVar(&d.mode, "detect-local-mode", "", "tell traffic of this node's pods from what comes from outside, for Services with externalTrafficPolicy Local, in this `way`: ClusterCIDR, which is by --cluster-cidr and the default; NodeCIDR, by the podCIDRs of its Node, for which the start waits up to five minutes; BridgeInterface or InterfaceNamePrefix, by the interface that pods are behind")
 	fs.StringVar(&d.clusterCIDR, "cluster-cidr", "", "the `range` that pods have addresses in, or one of each family, comma-separated")
 	fs.StringVar(&d.bridge, "pod-bridge-interface", "", "the `name` of the bridge that pods are behind")
 	fs.StringVar(&d.interfacePrefix, "pod-interface-name-prefix", "", "the `beginning` of the names of the interfaces that pods are behind")
@@ -107,6 +107,18 @@ func checkInterface(name, needed string) error {
 		return fmt.Errorf("%q is no interface's name: it has at most 15 letters, digits, and .:-_", name)
 	}
 	return nil
+}
+
+// nodeLacks is what must be waited for in a Node, or where there is none (nil);
+// empty for nothing. Without anything to wait for it is nil itself.
+func (o *options) nodeLacks() func(*corev1.Node) string {
+	if o.local.mode != detectNodeCIDR {
+		return nil
+	}
+	return func(n *corev1.Node) string {
+		_, unknown := o.localPods(n)
+		return unknown
+	}
 }
 
 // localPods is how this node's pods are told, given its Node as an API server has

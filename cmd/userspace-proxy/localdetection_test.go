@@ -55,6 +55,26 @@ func TestSemantics_detectLocalMode(t *testing.T) {
 	}
 }
 
+// TestRun_NodeCIDRNeedsAnAPIServer: without one there is nothing to wait for.
+func TestRun_NodeCIDRNeedsAnAPIServer(t *testing.T) {
+	t.Parallel()
+	const why = "NodeCIDR is by the podCIDRs of this machine's Node, of which only an API server tells: give --kubeconfig FILE as well, or take ClusterCIDR with the range of this machine's pods in --cluster-cidr"
+	dir := t.TempDir()
+	file := write(t, dir, "services.yaml", aService)
+	config := write(t, dir, "config.yaml", configHead+"detectLocalMode: NodeCIDR\n")
+	for from, args := range map[string][]string{
+		"--detect-local-mode":        {"--file", file, "--detect-local-mode=NodeCIDR"},
+		config + ": detectLocalMode": {"--etcd-servers=http://127.0.0.1:1", "--config", config},
+	} {
+		code, _, stderr := run(t, "", args...)
+		assert.Equal(t, 2, code)
+		assert.Equal(t, lines(from+": "+why), stderr)
+	}
+	code, _, stderr := run(t, "", "--file", file, "--detect-local-mode=NodeCIDR", "--kubeconfig=/missing")
+	assert.Equal(t, 2, code)
+	assert.NotContains(t, stderr, why, "there would be one")
+}
+
 func TestSemantics_detectLocalMode_NodeCIDR(t *testing.T) {
 	t.Parallel()
 	o := &options{local: localDetection{mode: detectNodeCIDR}}

@@ -3,8 +3,12 @@ package main
 import (
 	"net/netip"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -40,22 +44,70 @@ func TestAddrsOf(t *testing.T) {
 }
 
 // TestNodeWatch: other addresses are a reason to end; none yet, and none for a
-// while, are not.
+// while, are not. Nor is it that there never was a Node.
 func TestNodeWatch(t *testing.T) {
 	t.Parallel()
-	w := newNodeWatch()
-	for _, n := range []*corev1.Node{nil, nodeAt(), nodeAt("192.0.2.1"), nodeAt("192.0.2.1", "192.0.2.2"), nodeAt(), nil, nodeAt("192.0.2.1")} {
+	w := newNodeWatch(nil, nil)
+	for _, n := range []*corev1.Node{nil, nodeAt(), nodeAt("192.0.2.1"), nodeAt("192.0.2.1", "192.0.2.2"), nodeAt(), nodeAt("192.0.2.1")} {
 		w.heed(n)
-		assert.Empty(t, w.moved)
+		assert.Empty(t, w.over)
 	}
 	w.heed(nodeAt("192.0.2.3"))
 	w.heed(nodeAt("192.0.2.4"))
-	assert.EqualError(t, <-w.moved, "the addresses of Node n were [192.0.2.1] and are [192.0.2.3]: ending, to be started again with those")
+	assert.EqualError(t, <-w.over, "the addresses of Node n were [192.0.2.1] and are [192.0.2.3]: ending, to be started again with those")
+}
+
+func TestNodeWatch_gone(t *testing.T) {
+	t.Parallel()
+	w := newNodeWatch(nil, nil)
+	w.heed(nodeAt("192.0.2.1"))
+	w.heed(nil)
+	assert.EqualError(t, <-w.over, "Node n is gone from the API server: ending, to be started again with what comes in its place")
+}
+
+// TestNodeWatch_podCIDR: it is waited for, for five minutes and once.
+func TestNodeWatch_podCIDR(t *testing.T) {
+	t.Parallel()
+	o := &options{local: localDetection{mode: detectNodeCIDR}}
+	given := nodeAt()
+	given.Spec.PodCIDR = "10.244.1.0/24"
+	watch := func() (*nodeWatch, *logtest.Hook) {
+		log, said := logtest.NewNullLogger()
+		w := newNodeWatch(o.nodeLacks(), log)
+		assert.Empty(t, w.waiting())
+		w.heed(nil)
+		assert.Equal(t, "waiting, because --detect-local-mode is NodeCIDR, and no API server has told of the Node of this machine", w.waiting())
+		w.heed(nodeAt())
+		assert.Equal(t, "waiting, because --detect-local-mode is NodeCIDR, and the Node of this machine has no podCIDR", w.waiting())
+		return w, said
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w, said := watch()
+		require.Len(t, said.AllEntries(), 1)
+		assert.Equal(t, "waiting up to 5m0s before anything of the API server is served: --detect-local-mode is NodeCIDR, and no API server has told of the Node of this machine", said.LastEntry().Message)
+		time.Sleep(5*time.Minute - 1)
+		synctest.Wait()
+		assert.Empty(t, w.over)
+		time.Sleep(1)
+		synctest.Wait()
+		assert.EqualError(t, <-w.over, "--detect-local-mode is NodeCIDR, and the Node of this machine has no podCIDR, after 5m0s: "+
+			"have one given to it (by the controller manager's --allocate-node-cidrs), or choose another --detect-local-mode")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := watch()
+		w.heed(given)
+		assert.Empty(t, w.waiting())
+		w.heed(nodeAt())
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.Empty(t, w.waiting(), "what it loses later is a problem, and no reason to wait")
+		assert.Empty(t, w.over)
+	})
 }
 
 func TestIneligible(t *testing.T) {
 	t.Parallel()
-	s := &server{nodeWatch: newNodeWatch()}
+	s := &server{nodeWatch: newNodeWatch(nil, nil)}
 	assert.Empty(t, s.ineligible(), "where no Node is known")
 	n := nodeAt(netip.IPv6Loopback().String())
 	s.nodeWatch.heed(n)

@@ -116,7 +116,11 @@ func (o *options) validateRun(c *checks) {
 	o.complete(c)
 	o.api.check(c)
 	if o.writeConfigTo == "" && !o.initOnly {
-		o.api.connect(c, len(o.files)+len(o.etcd.Servers) > 0)
+		others := len(o.files)+len(o.etcd.Servers) > 0
+		o.api.connect(c, others)
+		if others && !o.api.named() && o.local.mode == detectNodeCIDR {
+			c.check("--detect-local-mode", errors.New("NodeCIDR is by the podCIDRs of this machine's Node, of which only an API server tells: give --kubeconfig FILE as well, or take ClusterCIDR with the range of this machine's pods in --cluster-cidr"))
+		}
 	}
 	if o.startupGrace <= 0 {
 		c.check("--startup-grace", fmt.Errorf("must be above 0, got %v", o.startupGrace))

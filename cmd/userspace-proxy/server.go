@@ -63,7 +63,7 @@ type server struct {
 // addresses and rights shows here: first what costs nothing to find out, last
 // what changes the machine. Whoever gets a server must run it.
 func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger) (*server, error) {
-	s := &server{options: o, log: log, started: time.Now(), nodeWatch: newNodeWatch(), supervisor: m.Getenv("NOTIFY_SOCKET")}
+	s := &server{options: o, log: log, started: time.Now(), nodeWatch: newNodeWatch(o.nodeLacks(), log), supervisor: m.Getenv("NOTIFY_SOCKET")}
 	facts, err := node.Read(o.nodeOptions())
 	if err != nil {
 		return nil, usage(err) // there is a flag for what cannot be found out

@@ -41,7 +41,7 @@ func (m *Main) origins(o *options, onNode func(*corev1.Node)) []origin {
 			return etcd.New(sourceEtcd, options)
 		}},
 		{flags: []string{"kubeconfig", "master"}, wanted: o.api.config != nil, open: func(facts node.Facts, log logrus.FieldLogger) (config.Source, error) {
-			return o.api.open(facts, log, onNode)
+			return o.api.open(facts, log, o.nodeLacks(), onNode)
 		}},
 	}
 }

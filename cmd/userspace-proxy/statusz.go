@@ -24,7 +24,9 @@ func (s *server) health() status.Health {
 
 		Families: s.families(),
 	}
-	switch {
+	switch waiting := s.nodeWatch.waiting(); {
+	case waiting != "":
+		h.Starting = waiting
 	case !s.translator.hasTold():
 		h.Starting = "waiting for the first full state of every source"
 	case done.Synced.IsZero():

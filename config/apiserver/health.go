@@ -64,6 +64,9 @@ func (s *Source) sendStatus(ctx context.Context, to config.Updates) bool {
 	s.mu.Unlock()
 
 	s.outage.Tell(err, s.delivered)
+	if err == nil && !s.delivered && s.lacking != "" {
+		now.Err = errors.New("waiting for the Node: " + s.lacking)
+	}
 	if now.Checked.Equal(s.said.Checked) && textOf(now.Err) == textOf(s.said.Err) {
 		return true
 	}

@@ -24,6 +24,11 @@ type Options struct {
 	// turns out to be missing. Calls come one at a time, before the updates that
 	// came after it; what they get is only theirs to read. May be nil.
 	OnNode func(*corev1.Node)
+	// NodeLacks is what keeps a Node, or none (nil), from being enough to begin
+	// with; empty for nothing. The first state is sent only when there is nothing;
+	// it means nothing afterwards, and without NodeName. Nil: any Node will do, and
+	// that there is none.
+	NodeLacks func(*corev1.Node) string
 	// Resync is how often the whole state is sent without a change; 0 means 15 min.
 	Resync time.Duration
 	// Check is how often the server is asked whether it is still there and what

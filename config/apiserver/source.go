@@ -31,6 +31,7 @@ type Source struct {
 	delivered bool
 	told      *corev1.Node // what OnNode was last told
 	nodeTold  bool         // it was told something
+	lacking   string       // what that Node lacks to begin with
 	said      config.SourceStatus
 	outage    config.Outage
 }
@@ -190,7 +191,23 @@ func (s *Source) tellNode() {
 		s.options.Log.Warnf("the API server has no Node %q, so nothing is known of its zone; if the Node of this machine has another name, give it with --hostname-override", s.options.NodeName)
 	}
 	s.told, s.nodeTold = now, true
+	if s.options.NodeLacks != nil {
+		s.lacking = s.options.NodeLacks(now)
+	}
 	s.options.OnNode(now)
+}
+
+// nodeIsEnough says whether the first state may be sent with what is known of the
+// Node. It is waited for, so that its zone counts from the start, but where nothing
+// in it is needed not for longer than there is hope.
+func (s *Source) nodeIsEnough() bool {
+	switch {
+	case s.node == nil:
+		return true
+	case s.options.NodeLacks != nil:
+		return s.nodeTold && s.lacking == ""
+	}
+	return s.nodeTold || s.node.failing() != nil
 }
 
 // send sends what has changed since the last time, or everything, endpoints
@@ -198,10 +215,7 @@ func (s *Source) tellNode() {
 // ctx ends, and sends nothing before the first state is whole.
 func (s *Source) send(ctx context.Context, to config.Updates, whole bool) bool {
 	if !s.delivered {
-		// The Node is waited for as well, so that its zone counts from the start,
-		// but not where it cannot be had.
-		node := s.node == nil || s.nodeTold || s.node.failing() != nil
-		if !node || !s.synced() {
+		if !s.nodeIsEnough() || !s.synced() {
 			return true
 		}
 		s.delivered, whole = true, true

@@ -209,6 +209,47 @@ func TestSource_missingNode(t *testing.T) {
 		`if the Node of this machine has another name, give it with --hostname-override`}, f.logged())
 }
 
+// TestSource_nodeLacks: nothing is sent before the Node has what it needs, and that
+// it loses it later holds nothing up.
+func TestSource_nodeLacks(t *testing.T) {
+	t.Parallel()
+	api := serve(t, aService("web", "10.96.0.1"))
+	f, _ := start(t, Options{Client: api.client(t), NodeName: "node-1", Resync: 5 * time.Millisecond, NodeLacks: func(n *corev1.Node) string {
+		switch {
+		case n == nil:
+			return "there is none"
+		case n.Spec.PodCIDR == "":
+			return "it has no podCIDR"
+		}
+		return ""
+	}})
+	f.fails(t, "waiting for the Node: there is none")
+	api.put(aNode("a"))
+	f.fails(t, "waiting for the Node: it has no podCIDR")
+	assert.Empty(t, f.sequence())
+
+	given := aNode("a")
+	given.Spec.PodCIDR = "10.244.1.0/24"
+	api.put(given)
+	f.shows(t, "Service default/web 10.96.0.1")
+	f.fails(t, "")
+	api.put(aNode("a"), aService("web", "10.96.0.2"))
+	f.shows(t, "Service default/web 10.96.0.2")
+	f.fails(t, "")
+}
+
+// TestSource_nodeLacks_cannotBeRead: not even when there is no hope.
+func TestSource_nodeLacks_cannotBeRead(t *testing.T) {
+	t.Parallel()
+	api := serve(t, aService("web", "10.96.0.1"), aNode("a"))
+	api.answer(nodes, http.StatusForbidden)
+	f, _ := start(t, Options{Client: api.client(t), NodeName: "node-1", Check: often, NodeLacks: func(*corev1.Node) string { return "" }})
+	f.fails(t, "nodes: test says Forbidden")
+	assert.Empty(t, f.sequence())
+	api.answer(nodes, 0)
+	f.shows(t, "Service default/web 10.96.0.1")
+}
+
 func TestSource_endsWithItsContext(t *testing.T) {
 	t.Parallel()
 	for name, status := range map[string]int{"while nobody takes what it sends": 0, "while the server refuses": http.StatusForbidden} {
