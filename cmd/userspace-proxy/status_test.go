@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,9 @@ func TestStatus(t *testing.T) {
 		assert.NotContains(t, stdout, "\x1b", "no colours off a terminal")
 		return stdout
 	}
+	require.Eventually(t, func() bool {
+		return strings.Contains(show("connections"), "\n1 connection and")
+	}, patience, 10*time.Millisecond, "the one before ends")
 	for _, args := range [][]string{nil, {"web"}, {"default/web"}, {"web", "-n", "default"}} {
 		out := show(args...)
 		assert.Regexp(t, `^ready: userspace-proxy on here, up \S+, rules: none, `, out)
