@@ -141,7 +141,9 @@ request), has 6 long ones (a request every 200 ms), sends 20 datagrams a second 
 port of its own each, and has 6 senders that keep theirs. What begins does not wait for
 what hangs. A long connection that breaks, or is refused, begins anew after 200 ms and is
 counted again. Behind the Service are six pods; a connection ends with the pod that it
-leads to, whatever the proxy. Connections are given up after 3 s, datagrams after 1 s.
+leads to, whatever the proxy. Connections are given up after 3 s, datagrams after 1 s;
+one that timed out may have been answered later, by a pod that got no time of a busy
+machine: connections go to another pod then, with this proxy.
 
 This proxy is started anew as a DaemonSet is: on one node after the other the pod ends,
 after its drain timeout (30 s) because of the long connections, which end with it, and a
