@@ -145,8 +145,8 @@ func traces(t *testing.T, node *nettest.Host, lead way) string {
 		all = append(all, lines...)
 	}
 	for _, family := range []string{"-4", "-6"} {
-		all = append(all, node.Output(t, "ip", family, "rule"))
-		all = append(all, runToEnd(t, node, nil, "ip", family, "route", "show", "table", "30576").stdout) // it fails where there is none
+		all = append(all, node.Output(t, "ip", family, "rule"),
+			runToEnd(t, node, nil, "ip", family, "route", "show", "table", "30576").stdout) // it fails where there is none
 	}
 	return strings.Join(all, "\n")
 }

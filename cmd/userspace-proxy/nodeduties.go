@@ -44,7 +44,7 @@ func (w *nodeWatch) heed(n *corev1.Node) {
 	w.await(n)
 	if n == nil {
 		if w.seen.Load() {
-			w.end(fmt.Errorf("Node %s is gone from the API server: ending, to be started again with what comes in its place", w.name))
+			w.end(fmt.Errorf("the Node %s is gone from the API server: ending, to be started again with what comes in its place", w.name))
 		}
 		return
 	}

@@ -62,7 +62,7 @@ func TestNodeWatch_gone(t *testing.T) {
 	w := newNodeWatch(nil, nil)
 	w.heed(nodeAt("192.0.2.1"))
 	w.heed(nil)
-	assert.EqualError(t, <-w.over, "Node n is gone from the API server: ending, to be started again with what comes in its place")
+	assert.EqualError(t, <-w.over, "the Node n is gone from the API server: ending, to be started again with what comes in its place")
 }
 
 // TestNodeWatch_podCIDR: it is waited for, for five minutes and once.
@@ -88,7 +88,7 @@ func TestNodeWatch_podCIDR(t *testing.T) {
 		time.Sleep(5*time.Minute - 1)
 		synctest.Wait()
 		assert.Empty(t, w.over)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		assert.EqualError(t, <-w.over, "--detect-local-mode is NodeCIDR, and the Node of this machine has no podCIDR, after 5m0s: "+
 			"have one given to it (by the controller manager's --allocate-node-cidrs), or choose another --detect-local-mode")
