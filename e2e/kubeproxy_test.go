@@ -176,8 +176,8 @@ func TestKubeadm(t *testing.T) {
 }
 
 // TestNodeDuties: nothing is served before the Node has what is needed, a Node that
-// is about to go gets no new clients, what cannot be set is told, and other addresses
-// and the end of the Node end the proxy.
+// is about to go, or gone, gets no new clients, what cannot be set is told, and other
+// addresses end the proxy.
 func TestNodeDuties(t *testing.T) {
 	t.Parallel()
 	nettest.Need(t, "nft", "setpriv")
@@ -225,8 +225,8 @@ func TestNodeDuties(t *testing.T) {
 	p = start()
 	p.becomeHealthy(t)
 	require.NoError(t, nodes.Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
-	assert.Equal(t, 1, p.exitCode(t))
-	assert.Contains(t, p.output.String(), "Node node-1 is gone from the API server: ending")
+	p.expectProbes(t, 200, 503, 200)
+	assert.Contains(t, p.output.String(), "the Node node-1 is gone from the API server: serving on")
 }
 
 // testNodeCIDR: the proxy waits for the Node's podCIDR and says so. From when it is

@@ -4,5 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/../e2e"
 export PATH=$PATH:/usr/sbin:/sbin
-# -v: what the tests print, the matrix first of all, is for people.
-go test -race -count=1 -timeout=40m -v "$@" ./...
+# -v: what the tests print, the matrix first of all, is for people. -parallel:
+# most of them wait more than they compute.
+go test -race -count=1 -timeout=40m -parallel="$((2 * $(nproc)))" -v "$@" ./...

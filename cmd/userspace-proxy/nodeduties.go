@@ -28,7 +28,7 @@ type nodeWatch struct {
 	lacking atomic.Pointer[string] // what is waited for; nil: nothing, or it is not known yet
 
 	// What follows is heed's alone.
-	name  string
+	name  string       // empty while there is none
 	addrs []netip.Addr // when they were first known
 	late  *time.Timer  // runs while something is waited for
 	ready bool         // nothing was lacking once
@@ -43,8 +43,9 @@ func newNodeWatch(lacks func(*corev1.Node) string, log logrus.FieldLogger) *node
 func (w *nodeWatch) heed(n *corev1.Node) {
 	w.await(n)
 	if n == nil {
-		if w.seen.Load() {
-			w.end(fmt.Errorf("the Node %s is gone from the API server: ending, to be started again with what comes in its place", w.name))
+		if w.name != "" {
+			w.log.Warnf("the Node %s is gone from the API server: serving on, not healthy for new clients until there is one", w.name)
+			w.name = ""
 		}
 		return
 	}
@@ -103,7 +104,9 @@ func (w *nodeWatch) end(why error) {
 }
 
 // watchNode ends, and so has the program end, when the Node has other addresses
-// than before, is gone, or does not get what it needs, as kube-proxy does.
+// than before, or does not get what it needs, as kube-proxy does. A Node that is
+// gone ends nothing: an API server may have lost its data, on all nodes at once,
+// and the rules would lead to listeners that are no more.
 func (s *server) watchNode(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

@@ -59,10 +59,16 @@ func TestNodeWatch(t *testing.T) {
 
 func TestNodeWatch_gone(t *testing.T) {
 	t.Parallel()
-	w := newNodeWatch(nil, nil)
+	log, said := logtest.NewNullLogger()
+	w := newNodeWatch(nil, log)
+	w.heed(nil)
+	assert.Empty(t, said.AllEntries(), "it was never there")
 	w.heed(nodeAt("192.0.2.1"))
 	w.heed(nil)
-	assert.EqualError(t, <-w.over, "the Node n is gone from the API server: ending, to be started again with what comes in its place")
+	w.heed(nil)
+	require.Len(t, said.AllEntries(), 1)
+	assert.Equal(t, "the Node n is gone from the API server: serving on, not healthy for new clients until there is one", said.LastEntry().Message)
+	assert.Empty(t, w.over)
 }
 
 // TestNodeWatch_podCIDR: it is waited for, for five minutes and once.
