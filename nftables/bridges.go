@@ -11,6 +11,9 @@ import (
 // bridgesTable is the name of the table for bridges.
 const bridgesTable = TableName + "-bridges"
 
+// bridgesTrial is the name of one that is there for a moment only.
+const bridgesTrial = bridgesTable + "-trial"
+
 // BridgesConfig says which packets of the proxy's are meant.
 type BridgesConfig struct {
 	// Marks are the bits that the proxy's packets from clients' addresses carry, all
@@ -35,9 +38,11 @@ const mostBridged = 1 << 18
 // and a frame that comes back the other way gets this as its destination.
 //
 // Nothing here names a bridge or a port of one: they come and go.
-func RenderBridges(c BridgesConfig) string {
+func RenderBridges(c BridgesConfig) string { return renderBridges(c, bridgesTable) }
+
+func renderBridges(c BridgesConfig, name string) string {
 	var s strings.Builder
-	table := "bridge " + bridgesTable
+	table := "bridge " + name
 	line := func(format string, args ...any) { fmt.Fprintf(&s, format+"\n", args...) }
 	line("add table %s", table)
 	line("delete table %s", table)

@@ -4,7 +4,6 @@ package nftables
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -25,14 +24,60 @@ type Bridges struct {
 	seen    string // how nft printed the table then
 }
 
-// NewBridges makes the table. The error says why it cannot be, which is
-// ErrNoBridges, or an error of New.
+// NewBridges makes the table, unless it is there already: then it is left alone with
+// the connections in it, which another process may still carry. The error says why it
+// cannot be made, which is ErrNoBridges, or an error of New.
 func NewBridges(ctx context.Context, c BridgesConfig) (*Bridges, error) {
 	b := &Bridges{config: c}
+	if err := b.adopt(ctx); err != nil {
+		return nil, err
+	}
 	if err := b.Sync(ctx); err != nil {
 		return nil, err
 	}
 	return b, nil
+}
+
+// adopt finds out whether the table is there as Sync would make it, by making one
+// of another name and comparing how nft prints both.
+func (b *Bridges) adopt(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, Config{}.Defaults().Timeout)
+	defer cancel()
+	if err := makeBridges(ctx, renderBridges(b.config, bridgesTrial)); err != nil {
+		return err
+	}
+	want, err := printedBridges(ctx, bridgesTrial)
+	if err == nil {
+		_, err = nft(ctx, "delete table bridge "+bridgesTrial)
+	}
+	if err != nil {
+		return fmt.Errorf("trying a table for bridges: %w", err)
+	}
+	b.note(strings.ReplaceAll(want, bridgesTrial, bridgesTable))
+	if found, err := printedBridges(ctx, bridgesTable); err != nil || found != b.seen {
+		b.applied = false // it is not there, or is another
+	}
+	return nil
+}
+
+// note takes in that the table is there, and how nft prints it.
+func (b *Bridges) note(printed string) {
+	now, unknown := nfgen.Read()
+	if b.clean = now; unknown != nil {
+		b.clean = 0
+	}
+	b.seen, b.applied = printed, true
+}
+
+func makeBridges(ctx context.Context, script string) error {
+	_, err := nft(ctx, script)
+	if err != nil && strings.Contains(err.Error(), "not supported") {
+		err = fmt.Errorf("%w: %w", ErrNoBridges, err)
+	}
+	if err != nil {
+		return fmt.Errorf("making the table for bridges: %w", err)
+	}
+	return nil
 }
 
 // Sync makes the table where it is not known to be there.
@@ -44,27 +89,20 @@ func (b *Bridges) Sync(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, Config{}.Defaults().Timeout)
 	defer cancel()
-	if _, err := nft(ctx, RenderBridges(b.config)); err != nil {
-		if strings.Contains(err.Error(), "not supported") {
-			err = fmt.Errorf("%w: %w", ErrNoBridges, err)
-		}
-		return fmt.Errorf("making the table for bridges: %w", err)
+	if err := makeBridges(ctx, RenderBridges(b.config)); err != nil {
+		return err
 	}
-	now, unknown := nfgen.Read()
-	var err error
-	if b.seen, err = printedBridges(ctx); err != nil {
+	printed, err := printedBridges(ctx, bridgesTable)
+	if err != nil {
 		return fmt.Errorf("reading the table for bridges: %w", err)
 	}
-	if b.clean = now; unknown != nil {
-		b.clean = 0
-	}
-	b.applied = true
+	b.note(printed)
 	return nil
 }
 
 // printedBridges is how nft prints the table, but for what packets have added.
-func printedBridges(ctx context.Context) (string, error) {
-	text, err := nft(ctx, "--terse", "--stateless", "list", "table", "bridge", bridgesTable)
+func printedBridges(ctx context.Context, name string) (string, error) {
+	text, err := nft(ctx, "--terse", "--stateless", "list", "table", "bridge", name)
 	return readPrinted(string(text)).frame, err
 }
 
@@ -80,7 +118,7 @@ func (b *Bridges) Check(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, Config{}.Defaults().Timeout)
 	defer cancel()
-	frame, err := printedBridges(ctx)
+	frame, err := printedBridges(ctx, bridgesTable)
 	switch {
 	case err != nil && !strings.Contains(err.Error(), "No such file"):
 		return fmt.Errorf("checking the table for bridges: %w", err)
@@ -94,21 +132,11 @@ func (b *Bridges) Check(ctx context.Context) error {
 
 // RemoveBridges removes the table, where there is one.
 func RemoveBridges(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, Config{}.Defaults().Timeout)
-	defer cancel()
-	tables, err := listTables(ctx)
-	if errors.Is(err, ErrNoTables) {
-		return nil
-	}
+	err := removeTables(ctx, func(t foundTable) bool {
+		return t.family == knftables.BridgeFamily && (t.name == bridgesTable || t.name == bridgesTrial)
+	})
 	if err != nil {
 		return fmt.Errorf("removing the table for bridges: %w", err)
-	}
-	for _, t := range tables {
-		if t.family == knftables.BridgeFamily && t.name == bridgesTable {
-			if _, err := nft(ctx, "add table bridge "+bridgesTable+"; delete table bridge "+bridgesTable); err != nil {
-				return fmt.Errorf("removing the table for bridges: %w", err)
-			}
-		}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package nftables
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,7 @@ func TestTransparent_bridgesTable(t *testing.T) {
 			require.NoError(t, b.Check(t.Context()))
 			require.Equal(t, made, list(), damage)
 		}
+		node.Output(t, "nft", "add table bridge userspace-proxy-bridges-trial") // of a run that was killed
 		require.NoError(t, RemoveBridges(t.Context()))
 		require.NoError(t, RemoveBridges(t.Context()), "twice")
 		assert.Empty(t, list())
@@ -48,5 +50,47 @@ func TestTransparent_bridgesTable(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, Cleanup(t.Context()))
 		assert.Equal(t, made, list(), "it is not for nftables alone")
+	})
+}
+
+// Another process that makes the same table leaves it alone, with the connections
+// that are in it. One that is otherwise is replaced.
+func TestTransparent_bridgesTableIsTakenOver(t *testing.T) {
+	t.Parallel()
+	nettest.Need(t, "nft")
+	node := nettest.New(t).Node
+	const dial = "10.10.1.2 . tcp . 1234 . 10.10.2.2 . 80"
+	node.Do(t, func() {
+		c := BridgesConfig{Marks: 0xc000000, Idle: time.Minute}
+		_, err := NewBridges(t.Context(), c)
+		require.NoError(t, err)
+		known := func() bool {
+			return strings.Contains(node.Output(t, "nft", "list", "set", "bridge", "userspace-proxy-bridges", "dials_ip"), "10.10.1.2")
+		}
+		know := func() {
+			node.Output(t, "nft", "add element bridge userspace-proxy-bridges dials_ip { "+dial+" timeout 1h }")
+			require.True(t, known())
+		}
+		know()
+		next, err := NewBridges(t.Context(), c)
+		require.NoError(t, err)
+		require.NoError(t, next.Check(t.Context()))
+		assert.True(t, known())
+		assert.NotContains(t, node.Output(t, "nft", "list", "tables"), "trial")
+
+		for what, change := range map[string]func(){
+			"damaged":     func() { node.Output(t, "nft", "add rule bridge userspace-proxy-bridges prerouting drop") },
+			"other marks": func() { c.Marks = 0x3000000 },
+			"other times": func() { c.Idle = time.Hour },
+		} {
+			_, err = NewBridges(t.Context(), c)
+			require.NoError(t, err)
+			know()
+			change()
+			next, err := NewBridges(t.Context(), c)
+			require.NoError(t, err)
+			assert.False(t, known(), what)
+			require.NoError(t, next.Check(t.Context()))
+		}
 	})
 }

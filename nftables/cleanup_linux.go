@@ -20,6 +20,15 @@ import (
 // Without an nft command it returns ErrNoNFT: rules in the kernel outlive the
 // command that made them, and nobody can tell whether there are some.
 func Cleanup(ctx context.Context) error {
+	err := removeTables(ctx, func(t foundTable) bool { return ours(t.name) && t.family != knftables.BridgeFamily })
+	if err != nil {
+		return fmt.Errorf("removing nftables rules: %w", err)
+	}
+	return nil
+}
+
+// removeTables removes the tables that are meant, in one transaction.
+func removeTables(ctx context.Context, meant func(foundTable) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, Config{}.Defaults().Timeout)
 	defer cancel()
 	tables, err := listTables(ctx)
@@ -27,11 +36,11 @@ func Cleanup(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("removing nftables rules: %w", err)
+		return err
 	}
 	var script strings.Builder
 	for _, t := range tables {
-		if ours(t.name) && t.family != knftables.BridgeFamily {
+		if meant(t) {
 			// Added first, so that one that goes meanwhile is no error.
 			fmt.Fprintf(&script, "add table %s %s; delete table %[1]s %[2]s;", t.family, t.name)
 		}
@@ -39,8 +48,6 @@ func Cleanup(ctx context.Context) error {
 	if script.Len() == 0 {
 		return nil
 	}
-	if _, err := nft(ctx, script.String()); err != nil {
-		return fmt.Errorf("removing nftables rules: %w", err)
-	}
-	return nil
+	_, err = nft(ctx, script.String())
+	return err
 }
