@@ -35,7 +35,7 @@ type Config struct {
 	Log     logrus.FieldLogger
 	Metrics *Metrics // nil: not counted
 	// AfterSync is called after each reconcile, good or not, by the goroutine
-	// that Run is called in; nil: nothing is.
+	// that Reconcile is called in; nil: nothing is.
 	AfterSync func()
 
 	// Rules leads portals to listeners on the addresses of Listen. Without
@@ -59,7 +59,6 @@ type Config struct {
 	MaxPerClient     int           // of them from one address; 0: no limit
 	UDPTimeout       time.Duration // a flow without traffic ends after it; default 30 s
 	MaxUDPFlows      int           // default 65536
-	DrainTimeout     time.Duration // how long connections live on after the end of Run's context; 0: they end at once
 
 	MetricsPerEndpoint bool // of each endpoint beside those of each service port
 
@@ -119,9 +118,6 @@ func (c *Config) Validate() error {
 	}
 	if c.IdleTimeout < 0 {
 		errs = multierror.Append(errs, fmt.Errorf("--tcp-idle-timeout must not be below 0, got %v", c.IdleTimeout))
-	}
-	if c.DrainTimeout < 0 {
-		errs = multierror.Append(errs, fmt.Errorf("--drain-timeout must not be below 0, got %v", c.DrainTimeout))
 	}
 	if c.KeepAlive > maxKeepAlive {
 		errs = multierror.Append(errs, fmt.Errorf("--tcp-keepalive must be at most %v, got %v", maxKeepAlive, c.KeepAlive))

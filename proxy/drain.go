@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -19,9 +20,9 @@ func (p *Proxier) lingerThenClose(l listener) {
 	p.shared.budget.giveListener()
 }
 
-// drain waits for connections to end, then closes everything.
-func (p *Proxier) drain() error {
-	p.drainConnections()
+// Close ends every connection and flow that is still open and closes all sockets.
+// Rules stay as they are.
+func (p *Proxier) Close() {
 	p.mu.Lock()
 	for key, s := range p.ports {
 		s.closeAll(p)
@@ -34,21 +35,22 @@ func (p *Proxier) drain() error {
 	p.shared.tcp.close()
 	p.shared.udp.close()
 	p.shared.tracer.close()
-	return nil
 }
 
-// drainConnections returns when no connection is open, or at the drain timeout.
-func (p *Proxier) drainConnections() {
-	if p.config.DrainTimeout == 0 {
+// Drain returns when no connection is open, or when ctx ends. Listeners accept on:
+// rules may still lead clients here.
+func (p *Proxier) Drain(ctx context.Context) {
+	open := p.shared.tcp.open()
+	if open == 0 || ctx.Err() != nil {
 		return
 	}
-	open := p.shared.tcp.open()
-	if open > 0 {
-		p.config.Log.Infof("stopping when the last of %d connections has ended, in %v at the latest", open, p.config.DrainTimeout)
+	limit := ""
+	if end, ok := ctx.Deadline(); ok {
+		limit = fmt.Sprintf(", in %v at the latest", time.Until(end).Round(time.Millisecond))
 	}
-	deadline := time.Now().Add(p.config.DrainTimeout)
-	for p.shared.tcp.open() > 0 && time.Now().Before(deadline) {
-		time.Sleep(10 * time.Millisecond)
+	p.config.Log.Infof("stopping when the last of %d connections has ended%s", open, limit)
+	for p.shared.tcp.open() > 0 && ctx.Err() == nil {
+		pause(ctx, 10*time.Millisecond)
 	}
 }
 

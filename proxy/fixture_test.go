@@ -44,6 +44,12 @@ type fixture struct {
 // start runs a Proxier and stops it when the test ends.
 func start(t *testing.T, c Config) *fixture {
 	t.Helper()
+	return startDraining(t, c, 0)
+}
+
+// startDraining is start for a Proxier that gives connections some time at its stop.
+func startDraining(t *testing.T, c Config, limit time.Duration) *fixture {
+	t.Helper()
 	if c.Log == nil {
 		log := logrus.New()
 		log.SetOutput(io.Discard)
@@ -57,7 +63,11 @@ func start(t *testing.T, c Config) *fixture {
 	f := &fixture{Proxier: p, t: t, portal: netip.AddrPortFrom(ownAddr(), 8080), began: time.Now(), stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(f.done)
-		_ = p.Run(ctx)
+		p.Reconcile(ctx)
+		drain, end := context.WithTimeout(context.Background(), limit)
+		defer end()
+		p.Drain(drain)
+		p.Close()
 	}()
 	t.Cleanup(func() {
 		cancel()

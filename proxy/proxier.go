@@ -16,7 +16,8 @@ import (
 )
 
 // Proxier makes the service ports it is told of be served. Update and Status
-// may be called at any time, by anyone; Run once.
+// may be called at any time, by anyone; Reconcile, Drain, Yield and Close one after
+// the other.
 type Proxier struct {
 	config  Config
 	shared  *shared
@@ -32,8 +33,9 @@ type Proxier struct {
 	waiting  time.Time      // since when something is to be done that is not done; zero where all is
 	status   syncStatus
 
-	ports   map[service.Key]*servicePort // what is served; Run's own, changed under mu
-	claims  *claims                      // Run's own
+	ports   map[service.Key]*servicePort // what is served; Reconcile's own, changed under mu
+	claims  *claims                      // Reconcile's own
+	recall  Memory                       // what the process knew that served before; Reconcile's own
 	retired sync.WaitGroup               // listeners that were replaced and accept on for a moment
 	running context.Context              // ends when they need not any more
 	stopped context.CancelFunc
@@ -51,7 +53,7 @@ type syncStatus struct {
 }
 
 // New makes a Proxier of a configuration, of which defaults are filled in. It has
-// started its loops when it returns, so whoever gets one must Run it.
+// started its loops when it returns, so whoever gets one must Close it.
 func New(c Config) (*Proxier, error) {
 	c.Defaults()
 	if err := c.Validate(); err != nil {
@@ -126,11 +128,10 @@ func (p *Proxier) wake() {
 	}
 }
 
-// Run reconciles at every Update, at every sync period, and after a failure
-// with growing pauses, until ctx ends. Then it accepts on until no connection
-// is open or the drain timeout is over, and closes everything. Rules stay as
-// they are.
-func (p *Proxier) Run(ctx context.Context) error {
+// Reconcile reconciles at every Update, at every sync period, and after a failure
+// with growing pauses, until ctx ends. What is served then is served on, as it was
+// last.
+func (p *Proxier) Reconcile(ctx context.Context) {
 	const firstRetry = time.Second
 	next := time.NewTimer(p.config.SyncPeriod)
 	defer next.Stop()
@@ -138,7 +139,7 @@ func (p *Proxier) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return p.drain()
+			return
 		case <-p.trigger:
 		case <-next.C:
 		}
@@ -175,6 +176,7 @@ func (p *Proxier) sync(ctx context.Context) error {
 	stale, redirectErr := p.redirect(ctx, desired)
 	if service.Applied(redirectErr) && complete {
 		p.close(desired)
+		p.recall = nil
 	}
 
 	err := errors.Join(openErr, redirectErr)

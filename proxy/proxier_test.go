@@ -395,12 +395,12 @@ func TestConfigNamesAllFaultsByTheirFlags(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{
 		DialTimeout: -1, HalfCloseTimeout: -1, IdleTimeout: -1, UDPTimeout: -1, SyncPeriod: -1, MinSyncPeriod: -1,
-		KeepAlive: 10 * time.Hour, DrainTimeout: -1, MaxUDPFlows: -1, Ports: service.PortRange{First: 9, Last: 8}, Rules: &recorder{},
+		KeepAlive: 10 * time.Hour, MaxUDPFlows: -1, Ports: service.PortRange{First: 9, Last: 8}, Rules: &recorder{},
 	})
 	require.Error(t, err)
 	for _, flag := range []string{
 		"--dial-timeout", "--tcp-half-close-timeout", "--tcp-idle-timeout", "--tcp-keepalive", "--udp-timeout", "--sync-period",
-		"--min-sync-period", "--drain-timeout", "--max-udp-flows", "--proxy-port-range", "listening address",
+		"--min-sync-period", "--max-udp-flows", "--proxy-port-range", "listening address",
 	} {
 		assert.ErrorContains(t, err, flag)
 	}

@@ -49,6 +49,9 @@ func (s *servicePort) update(p *Proxier, spec service.Port) ([]service.Problem, 
 	defer s.mu.Unlock()
 	s.spec = spec
 	s.group.UpdateSets(spec.Endpoints, spec.Local, spec.Affinity)
+	if known, ok := p.recall[s.key.String()]; ok {
+		s.group.Recall(known)
+	}
 	p.shared.limits.service(s.key).most.Store(int64(spec.MaxConnections))
 
 	var problems []service.Problem

@@ -209,7 +209,7 @@ func TestCase51_OneFamilyAlone(t *testing.T) {
 
 func TestDrainWaitsForConnections(t *testing.T) {
 	t.Parallel()
-	f := start(t, Config{DrainTimeout: time.Hour})
+	f := startDraining(t, Config{}, time.Hour)
 	f.serve(named(t, "a"))
 	conn := f.dial()
 	_, err := io.ReadFull(conn, make([]byte, 2))
@@ -232,7 +232,7 @@ func TestDrainWaitsForConnections(t *testing.T) {
 
 func TestDrainEndsAtItsTimeout(t *testing.T) {
 	t.Parallel()
-	f := start(t, Config{DrainTimeout: 50 * time.Millisecond})
+	f := startDraining(t, Config{}, 50*time.Millisecond)
 	f.serve(named(t, "a"))
 	conn := f.dial()
 	_, err := io.ReadFull(conn, make([]byte, 2))

@@ -71,6 +71,9 @@ func (o *options) addRunFlags(fs *pflag.FlagSet) {
 		fs.DurationVar(&o.minSyncPeriod, "min-sync-period", 100*time.Millisecond, "leave this much time between two reconciles")
 		fs.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "after the signal to stop, give open connections this long; a second signal ends them at once")
 	})
+	grouped(fs, groupLife, func(fs *pflag.FlagSet) {
+		fs.BoolVar(&o.takeover, "takeover", false, "where another userspace-proxy serves this node, take over from it: that one serves the connections that it has to their end, however long, and all others are this one's. Needs Linux and rules")
+	})
 	grouped(fs, groupStatus, func(fs *pflag.FlagSet) {
 		fs.BoolVar(&o.hardFail, "bind-address-hard-fail", false, "end when --healthz-bind-address or --metrics-bind-address cannot be had; otherwise it is tried again every 5s")
 		fs.StringVar(&o.healthzAddress, "healthz-bind-address", "0.0.0.0:10256", "serve /healthz, /livez and /readyz at this `address`; empty is nowhere")

@@ -53,6 +53,7 @@ type options struct {
 	portRange   string
 	mark        string
 
+	takeover        bool
 	transparent     bool
 	transparentMark string
 
@@ -125,9 +126,13 @@ func (o *options) validateRun(c *checks) {
 	if o.startupGrace <= 0 {
 		c.check("--startup-grace", fmt.Errorf("must be above 0, got %v", o.startupGrace))
 	}
+	if o.drainTimeout < 0 {
+		c.check("--drain-timeout", fmt.Errorf("must not be below 0, got %v", o.drainTimeout))
+	}
 	if o.tcpKeepalive < 0 {
 		c.check("--tcp-keepalive", fmt.Errorf("must not be below 0, got %v", o.tcpKeepalive))
 	}
+	o.checkTakeover(c)
 	c.check("--healthz-bind-address", status.CheckAddress(o.healthzAddress))
 	c.check("--metrics-bind-address", status.CheckAddress(o.metricsAddress))
 	c.check("--log-level", o.readLevel())
@@ -256,7 +261,6 @@ func (o *options) proxyConfig() proxy.Config {
 		MaxPerClient:       o.maxPerClient,
 		UDPTimeout:         o.udpTimeout,
 		MaxUDPFlows:        o.maxUDPFlows,
-		DrainTimeout:       o.drainTimeout,
 		SyncPeriod:         o.syncPeriod,
 		MinSyncPeriod:      o.minSyncPeriod,
 		MetricsPerEndpoint: o.metricsPerEndpoint,

@@ -28,9 +28,17 @@ type redirection struct {
 	watch  watcher                             // nil: rules are not watched
 	hits   func(context.Context) (hits, error) // nil: there are no rules
 	guards guarded                             // nil: the rules themselves see to it that nothing is kept out
+	forget func()                              // what is known of the rules: others have made some; nil: there are none
 	mark   uint32
 
 	transparency *transparency // nil: every dial is from this node's address
+}
+
+// madeRules are rules of one kind: nftables.Runner, iptables.Runner.
+type madeRules interface {
+	proxy.Rules
+	// Forget says that what is in the kernel is not known any more.
+	Forget()
 }
 
 // watcher looks after rules: nftables.Runner, iptables.Runner.
@@ -128,10 +136,11 @@ func (o *options) chooseRedirect(ctx context.Context, facts node.Facts, log logr
 	log.Infof("redirect: %s (--redirect=%s; %s %s%s), listeners on %s", kind.name, o.redirect, here.version, works, others, inOrder(listen))
 	watch, _ := rules.(watcher)
 	guards, _ := rules.(guarded)
+	all := &nodeRules{rules: rules, own: made.Listen, kinds: o.kindsBut(kind.name), transparency: shown, log: log}
+	all.reset()
 	return redirection{
 		way: kind.name, listen: listen, mark: o.meant.mark, watch: watch, hits: hitsOf(rules), guards: guards,
-		rules:        &nodeRules{rules: rules, own: made.Listen, others: o.kindsBut(kind.name), transparency: shown, log: log},
-		transparency: shown,
+		rules: all, forget: all.reset, transparency: shown,
 	}, nil
 }
 
@@ -189,9 +198,10 @@ func (s *server) warnOfOldRules() {
 // manager that resets lo, say), and no rules of another kind, left by a run
 // that is over, may lead elsewhere.
 type nodeRules struct {
-	rules  proxy.Rules
+	rules  madeRules
 	own    addresses
-	others []ruleKind // not cleaned up yet
+	kinds  []ruleKind // all others
+	others []ruleKind // those not cleaned up yet
 	log    logrus.FieldLogger
 
 	transparency *transparency // nil: there is none, and none may be left
@@ -200,6 +210,12 @@ type nodeRules struct {
 
 // SetLocalPods is part of proxy.Rules.
 func (r *nodeRules) SetLocalPods(l service.LocalPods) { r.rules.SetLocalPods(l) }
+
+// reset says that nothing is known of what is on the node.
+func (r *nodeRules) reset() {
+	r.rules.Forget()
+	r.others, r.swept = r.kinds, false
+}
 
 // Sync makes sure of the addresses, then of the rules, then that there are no others.
 func (r *nodeRules) Sync(ctx context.Context, redirects []service.Redirect) error {

@@ -19,6 +19,8 @@ type rulesFunc func() error
 
 func (f rulesFunc) SetLocalPods(service.LocalPods) {}
 
+func (f rulesFunc) Forget() {}
+
 func (f rulesFunc) Sync(context.Context, []service.Redirect) error { return f() }
 
 // Rules of another kind are removed once ours are there. That this fails is

@@ -9,7 +9,6 @@ import (
 
 	"github.com/userspace-proxy/userspace-proxy/iptables"
 	"github.com/userspace-proxy/userspace-proxy/nftables"
-	"github.com/userspace-proxy/userspace-proxy/proxy"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -35,7 +34,7 @@ type found struct {
 	families []service.Family
 	missing  map[service.Family]error // why rules do not work in the others
 	untried  error                    // why it could not be tried now and is taken to work; nil: it was
-	rules    func(listen addresses) (proxy.Rules, error)
+	rules    func(listen addresses) (madeRules, error)
 }
 
 // ruleKinds are those that there are, in the order in which auto tries them.
@@ -67,7 +66,7 @@ func (o *options) nftables() ruleKind {
 			}
 			return found{
 				version: r.Version, families: r.Families, missing: r.Missing,
-				rules: func(listen addresses) (proxy.Rules, error) { return nftables.New(c(listen)) },
+				rules: func(listen addresses) (madeRules, error) { return nftables.New(c(listen)) },
 			}, err
 		},
 		render: func(listen addresses, redirects []service.Redirect) string {
@@ -95,7 +94,7 @@ func (o *options) iptables() ruleKind {
 			}
 			return found{
 				version: r.Version, families: r.Families, missing: r.Missing, untried: r.Untried,
-				rules: func(listen addresses) (proxy.Rules, error) { return iptables.New(c(r.Kind, listen)) },
+				rules: func(listen addresses) (madeRules, error) { return iptables.New(c(r.Kind, listen)) },
 			}, err
 		},
 		render: func(listen addresses, redirects []service.Redirect) string {

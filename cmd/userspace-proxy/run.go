@@ -97,14 +97,7 @@ func (s *server) watchConfig(ctx context.Context) error {
 func (s *server) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { s.stopping.Store(true) })()
 	defer s.redirect.transparency.close()
-	err := together(context.WithoutCancel(ctx),
-		s.status.Run, // to the last, so that people can watch the drain
-		s.checks.Run, // and load balancers hear of it
-		func(status context.Context) error {
-			ctx, cancel := either(ctx, status)
-			defer cancel()
-			return together(ctx, s.services.Run, s.translator.run, s.proxier.Run, s.watchRules, s.firewall.run, s.writeEvents, s.watchConfig, s.watchNode, s.notify)
-		})
+	err := together(ctx, s.services.Run, s.translator.run, s.serve, s.watchConfig, s.watchNode, s.notify)
 	if err == nil {
 		s.log.Info("stopped")
 	}

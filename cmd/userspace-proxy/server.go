@@ -23,6 +23,7 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/internal/metric"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
+	"github.com/userspace-proxy/userspace-proxy/internal/takeover"
 	"github.com/userspace-proxy/userspace-proxy/internal/transparent"
 	"github.com/userspace-proxy/userspace-proxy/internal/tuning"
 	"github.com/userspace-proxy/userspace-proxy/iptables"
@@ -43,6 +44,9 @@ type server struct {
 	apiNode  atomic.Pointer[corev1.Node] // this machine, as the API server has it; nil: it has not, or was not asked
 	untuned  []tuning.SettingError       // settings of the node that cannot be made
 
+	hold   *takeover.Hold // of this node; nil: nobody asks for it
+	memory proxy.Memory   // of who served it before
+
 	nodeWatch  *nodeWatch
 	supervisor string // NOTIFY_SOCKET; empty: nobody wants to know
 
@@ -56,6 +60,7 @@ type server struct {
 	proxier    *proxy.Proxier
 	firewall   *firewall
 	checks     *healthport.Server
+	window     status.Config // of status
 	status     *status.Server
 }
 
@@ -82,25 +87,35 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(),
 	)
-	s.status, err = status.Listen(status.Config{
+	s.window = status.Config{
 		HealthAddress: o.healthzAddress, MetricsAddress: o.metricsAddress,
 		Health: s.health, Report: s.report, Explain: s.explain, Metrics: s.metrics, Probes: status.NewProbes(s.metrics),
 		Names: []string{facts.Name}, Log: log, Profiling: o.profiling, Configuration: o.configuration(), HardFail: o.hardFail,
-	})
-	if err != nil {
+	}
+	if err := s.takeNode(ctx); err != nil {
 		return nil, err
 	}
-	if s.redirect, err = o.chooseRedirect(ctx, facts, log); err != nil {
-		s.status.Close()
+	if s.status, err = status.Listen(s.window); err != nil {
+		s.release()
 		return nil, err
 	}
-	s.untuned = o.tuning.tune(s.api != nil, log)
-	s.hits.read = s.redirect.hits
-	if err := s.wire(sources); err != nil {
+	if err := s.prepare(ctx, facts, sources); err != nil {
 		s.status.Close()
+		s.release()
 		return nil, err
 	}
 	return s, nil
+}
+
+// prepare changes the machine where that is needed, and puts together what carries
+// traffic.
+func (s *server) prepare(ctx context.Context, facts node.Facts, sources []config.Source) (err error) {
+	if s.redirect, err = s.options.chooseRedirect(ctx, facts, s.log); err != nil {
+		return err
+	}
+	s.untuned = s.options.tuning.tune(s.api != nil, s.log)
+	s.hits.read = s.redirect.hits
+	return s.wire(sources)
 }
 
 // followAPI has Events written where one of the sources follows an API server.
@@ -129,6 +144,7 @@ func (s *server) wire(sources []config.Source) error {
 	if s.proxier, err = proxy.New(c); err != nil {
 		return usage(err)
 	}
+	s.proxier.Recall(s.memory)
 	budget := s.proxier.Status().Descriptors
 	s.log.Infof("%d file descriptors to share: up to %d for listeners, the rest for connections and flows", budget.Total, budget.Total*3/4)
 

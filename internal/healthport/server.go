@@ -93,30 +93,33 @@ func (s *Server) Problems() []service.Problem {
 // retry is how soon a port that could not be opened is tried again.
 const retry = time.Second
 
-// Run opens and closes ports until ctx ends, and returns when all are closed.
+// Run opens and closes ports until ctx ends, and returns when all are closed. It
+// may be called again then.
 func (s *Server) Run(ctx context.Context) error {
 	again := time.NewTicker(retry)
 	defer again.Stop()
 	defer s.serving.Wait()
 	defer func() { s.closeBut(nil) }()
 	for {
+		s.reopen()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.wake:
 		case <-again.C:
-			if len(s.Problems()) == 0 {
-				continue
-			}
 		}
-		s.mu.Lock()
-		want := s.want
-		s.mu.Unlock()
-		s.closeBut(want) // first: one may want what another had
-		for p := range want {
-			if s.open[p] == nil {
-				s.note(p, s.listen(p))
-			}
+	}
+}
+
+// reopen makes the ports that are open those that are wanted.
+func (s *Server) reopen() {
+	s.mu.Lock()
+	want := s.want
+	s.mu.Unlock()
+	s.closeBut(want) // first: one may want what another had
+	for p := range want {
+		if s.open[p] == nil {
+			s.note(p, s.listen(p))
 		}
 	}
 }

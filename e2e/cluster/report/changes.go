@@ -145,9 +145,9 @@ leads to, whatever the proxy. Connections are given up after 3 s, datagrams afte
 one that timed out may have been answered later, by a pod that got no time of a busy
 machine: connections go to another pod then, with this proxy.
 
-This proxy is started anew as a DaemonSet is: on one node after the other the pod ends,
-after its drain timeout (30 s) because of the long connections, which end with it, and a
-new one is made. Until that serves, connections by this node are refused. kube-proxy is a
-process here, which is ended and at once started again.
+This proxy is started anew as its DaemonSet is: on one node after the other a new pod
+starts beside the old one and takes over from it, and the old one ends with the last of
+its connections ([ADR 18](adr/0018-takeover.md)). kube-proxy is a process here, which is
+ended and at once started again; its rules, which have the connections, stay.
 
 `
