@@ -325,3 +325,21 @@ func (s *stream) end(t *testing.T) {
 	require.NoError(t, s.conn.Close())
 	require.ErrorIs(t, <-s.done, net.ErrClosed)
 }
+
+// TestTakeover_sourceIsSilent: what was served is served on by a process that cannot
+// hear what there is, also when the one that knew has ended.
+func TestTakeover_sourceIsSilent(t *testing.T) {
+	t.Parallel()
+	eachRules(t, func(t *testing.T, bed *nettest.Bed, lead way) {
+		p, c := connected(t, bed, lead)
+		require.NoError(t, c.Close())
+		next := launch(t, bed.Node, lead.env, "", "--etcd-servers=http://127.0.0.1:1", "--startup-grace=1s", "--takeover", "--redirect="+lead.redirect)
+		next.says(t, "going on without it, removing nothing")
+		next.says(t, "serving ")
+		p.stop(t)
+		for _, to := range []string{"10.96.0.10:80", "[fd96::10]:80", "10.10.2.1:30080"} {
+			requireAnswers(t, bed.Client, target{"tcp", to}, "a")
+		}
+		next.stop(t)
+	})
+}

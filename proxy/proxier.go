@@ -176,7 +176,7 @@ func (p *Proxier) sync(ctx context.Context) error {
 	stale, redirectErr := p.redirect(ctx, desired)
 	if service.Applied(redirectErr) && complete {
 		p.close(desired)
-		p.recall = nil
+		p.recall = Memory{}
 	}
 
 	err := errors.Join(openErr, redirectErr)
@@ -188,7 +188,7 @@ func (p *Proxier) sync(ctx context.Context) error {
 }
 
 // wanted is what to serve: what is desired, and until that is complete also
-// what is served already; and as of which Update. From now on it is being done.
+// what is served already, here or by who served before; and as of which Update. From now on it is being done.
 func (p *Proxier) wanted(now time.Time) (desired map[service.Key]service.Port, complete bool, update uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,12 +198,17 @@ func (p *Proxier) wanted(now time.Time) (desired map[service.Key]service.Port, c
 	desired = make(map[service.Key]service.Port, len(p.desired))
 	if !p.complete {
 		taken := portalsOf(p.desired)
-		for key, s := range p.ports {
-			stale := s.spec
+		keep := func(stale service.Port) {
 			stale.Portals = slices.DeleteFunc(slices.Clone(stale.Portals), func(portal service.Portal) bool {
-				return taken[claim{key.Protocol, portal.Addr}]
+				return taken[claim{stale.Protocol, portal.Addr}]
 			})
-			desired[key] = stale
+			desired[stale.Key] = stale
+		}
+		for _, port := range p.recall.Served {
+			keep(port)
+		}
+		for _, s := range p.ports {
+			keep(s.spec)
 		}
 	}
 	for _, port := range p.desired {

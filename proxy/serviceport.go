@@ -49,7 +49,7 @@ func (s *servicePort) update(p *Proxier, spec service.Port) ([]service.Problem, 
 	defer s.mu.Unlock()
 	s.spec = spec
 	s.group.UpdateSets(spec.Endpoints, spec.Local, spec.Affinity)
-	if known, ok := p.recall[s.key.String()]; ok {
+	if known, ok := p.recall.Affinity[s.key.String()]; ok {
 		s.group.Recall(known)
 	}
 	p.shared.limits.service(s.key).most.Store(int64(spec.MaxConnections))
