@@ -58,7 +58,9 @@ func TestRecall_servesOnUntilAllIsKnown(t *testing.T) {
 			<-done
 		}
 	}
-	done := func(p *Proxier) { require.Eventually(t, func() bool { return !p.Progress().Pending }, patience, time.Millisecond) }
+	done := func(p *Proxier) {
+		require.Eventually(t, func() bool { return !p.Progress().Pending }, patience, time.Millisecond)
+	}
 	led := func(r *recorder) map[string]bool {
 		redirects, _ := r.state()
 		all := make(map[string]bool)
@@ -80,7 +82,7 @@ func TestRecall_servesOnUntilAllIsKnown(t *testing.T) {
 	var known Memory
 	require.NoError(t, json.Unmarshal(text, &known))
 	assert.Equal(t, []service.Port{before, moved}, known.Served)
-	require.Len(t, known.Affinity[before.Key.String()], 1)
+	require.Len(t, known.Affinity[before.String()], 1)
 
 	second, r := proxier()
 	known.Served = append(known.Served, other)

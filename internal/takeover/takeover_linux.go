@@ -87,7 +87,6 @@ func TakeOver(ctx context.Context, name string, state any) (h *Hold, from *Peer,
 		if err != nil {
 			return nil, nil, fmt.Errorf("asking who has the name %s: %w", name, err)
 		}
-		defer conn.Close() //nolint:errcheck // all is said, or an error is returned
 		return takeFrom(ctx, conn, name, state)
 	}
 	return nil, nil, ctx.Err()
@@ -96,6 +95,7 @@ func TakeOver(ctx context.Context, name string, state any) (h *Hold, from *Peer,
 // takeFrom asks the process at the other end. That one waits for the connection to
 // end before it looks whether the name is free, so this takes the name before.
 func takeFrom(ctx context.Context, conn *net.UnixConn, name string, state any) (*Hold, *Peer, error) {
+	defer conn.Close() //nolint:errcheck // all is said, or an error is returned
 	who := taken(name, conn)
 	if who.Stranger {
 		return nil, nil, who

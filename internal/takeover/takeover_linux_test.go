@@ -124,8 +124,8 @@ func TestTakeOver_oneAfterTheOther(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, s.Regain(ctx), context.Canceled)
 	select {
-	case <-firstAgain:
-		require.Fail(t, "the third has the name")
+	case err := <-firstAgain:
+		require.Fail(t, "the third has the name", "%v", err)
 	case <-time.After(2 * time.Second): // two looks
 	}
 	third.hold.Release()
