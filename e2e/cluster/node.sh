@@ -3,7 +3,7 @@
 # made. It mounts what a node has of its own, starts its programs, and waits.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
-n=$1 proxy=$2 name=node$1 ip=$(node_ip "$1")
+n=$1 proxy=$2 name=node$1
 var=$work/var/$n log=$work/log/$n pki=$work/pki
 mkdir -p "$var"/{kubelet,containerd,pods,containers,etcd,cni,cni-net,sysctl} "$log"
 
@@ -38,7 +38,8 @@ seen /proc/sys/kernel/keys/root_maxkeys 1000000
 seen /proc/sys/kernel/keys/root_maxbytes 25000000
 mount --make-rshared /
 hostname "$name"
-sysctl -qw net.ipv4.ip_forward=1
+# The bridge of the pods is made later; its address is to serve at once.
+sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv6.conf.default.accept_dad=0
 
 start() { # NAME COMMAND…
   local program=$1
@@ -62,13 +63,13 @@ if [ "$n" = 1 ]; then
     --requestheader-extra-headers-prefix=X-Remote-Extra- --requestheader-group-headers=X-Remote-Group --requestheader-username-headers=X-Remote-User \
     --proxy-client-cert-file="$pki/front.crt" --proxy-client-key-file="$pki/front.key" \
     --token-auth-file="$pki/tokens.csv" --authorization-mode=RBAC --allow-privileged=true \
-    --service-cluster-ip-range=10.96.0.0/16 --service-node-port-range=30000-32767 \
+    --service-cluster-ip-range="$service_cidrs" --service-node-port-range=30000-32767 \
     --kubelet-preferred-address-types=InternalIP --profiling=false
   await_server
   as_admin=(--kubeconfig="$KUBECONFIG" --authentication-kubeconfig="$KUBECONFIG" --authorization-kubeconfig="$KUBECONFIG" --leader-elect=false --bind-address=127.0.0.1)
   start kube-controller-manager "$kube" kube-controller-manager "${as_admin[@]}" --root-ca-file="$pki/ca.crt" \
     --service-account-private-key-file="$pki/sa.key" --cluster-signing-cert-file="$pki/ca.crt" --cluster-signing-key-file="$pki/ca.key" \
-    --service-cluster-ip-range=10.96.0.0/16
+    --service-cluster-ip-range="$service_cidrs"
   start kube-scheduler "$kube" kube-scheduler "${as_admin[@]}"
   start dns "$kube" dns -kubeconfig "$KUBECONFIG" -listen "$server_ip:53"
 fi
@@ -83,12 +84,13 @@ ctr -n k8s.io images tag registry.k8s.io/build-image/distroless-iptables:v0.9.9 
 cat >/etc/cni/net.d/10-bridge.conflist <<EOF
 {"cniVersion": "0.4.0", "name": "pods", "plugins": [
  {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true, "ipMasq": false,
-  "ipam": {"type": "host-local", "ranges": [[{"subnet": "$(pod_cidr "$n")"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+  "ipam": {"type": "host-local", "ranges": [[{"subnet": "$(pod_cidr "$n")"}], [{"subnet": "$(pod_cidr6 "$n")"}]],
+   "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}},
  {"type": "portmap", "capabilities": {"portMappings": true}}]}
 EOF
 await_server
 sed "s#RESOLV_CONF#$work/resolv.conf#" "$here/kubelet.yaml" >"$var/kubelet.yaml"
-start kubelet "$kube" kubelet --kubeconfig="$KUBECONFIG" --config="$var/kubelet.yaml" --hostname-override="$name" --node-ip="$ip" \
+start kubelet "$kube" kubelet --kubeconfig="$KUBECONFIG" --config="$var/kubelet.yaml" --hostname-override="$name" --node-ip="$(node_ip "$n"),$(node_ip6 "$n")" \
   --node-labels="topology.kubernetes.io/zone=z$n"
 for mode in iptables nftables; do
   sed "s#MODE#$mode#; s# KUBECONFIG# $pki/proxy.kubeconfig#" "$here/kube-proxy.yaml" >"$var/kube-proxy-$mode.yaml"
@@ -98,7 +100,7 @@ for _ in $(seq 600); do
   ! "$kube" kubectl get node "$name" 2>/dev/null | grep -qw Ready || break
   sleep 0.2
 done
-"$kube" kubectl patch node "$name" -p "{\"spec\":{\"podCIDR\":\"$(pod_cidr "$n")\",\"podCIDRs\":[\"$(pod_cidr "$n")\"]}}"
+"$kube" kubectl patch node "$name" -p "{\"spec\":{\"podCIDR\":\"$(pod_cidr "$n")\",\"podCIDRs\":[\"$(pod_cidr "$n")\",\"$(pod_cidr6 "$n")\"]}}"
 touch "$var/ready"
 trap 'exit 0' TERM INT
 while :; do wait -n 2>/dev/null || sleep 1; done

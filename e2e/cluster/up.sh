@@ -23,6 +23,7 @@ ip -n cluster-client link set lo up
 ip -n cluster-client link add br0 type bridge
 ip -n cluster-client link set br0 up
 ip -n cluster-client addr add "$client_ip/24" dev br0
+ip -n cluster-client addr add "$client_ip6/64" dev br0 nodad
 for n in $(seq "$nodes"); do
   net=cluster-node$n
   ip netns add "$net"
@@ -31,9 +32,13 @@ for n in $(seq "$nodes"); do
   ip -n "$net" link set lo up
   ip -n "$net" link set eth0 up
   ip -n "$net" addr add "$(node_ip "$n")/24" dev eth0
+  ip -n "$net" addr add "$(node_ip6 "$n")/64" dev eth0 nodad
   ip -n "$net" route add default via "$client_ip"
+  ip -n "$net" route add default via "$client_ip6"
   for m in $(seq "$nodes"); do
-    [ "$m" = "$n" ] || ip -n "$net" route add "$(pod_cidr "$m")" via "$(node_ip "$m")"
+    [ "$m" != "$n" ] || continue
+    ip -n "$net" route add "$(pod_cidr "$m")" via "$(node_ip "$m")"
+    ip -n "$net" route add "$(pod_cidr6 "$m")" via "$(node_ip6 "$m")"
   done
 done
 
