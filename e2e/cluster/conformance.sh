@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # conformance.sh [PROXY…]: builds what is missing, starts three nodes, runs
-# Kubernetes' specs about Services with each service proxy in turn (all that
+# Kubernetes' specs about Services and dual stack with each service proxy in turn (all that
 # proxy.sh knows, unless some are named; 'nftables --transparent' is this one with a
 # flag), and what there is beyond the specs: duties.sh with this proxy, churn.sh with
 # those that CHURN names. It ends the nodes, and writes docs/conformance.md of what
@@ -9,7 +9,7 @@
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 [ $# -gt 0 ] || set -- nftables kube-proxy-nftables iptables kube-proxy-iptables
-focus=${FOCUS:-'\[sig-network\] (Services|Conntrack|Traffic ?Distribution) '}
+focus=${FOCUS:-'\[sig-network\] (Services|Conntrack|Traffic ?Distribution|\[Feature:IPv6DualStack\]) '}
 # They reboot nodes, need SCTP, or a cloud that has load balancers.
 skip='\[Disruptive\]|SCTP|LoadBalancer'
 churn=${CHURN-nftables kube-proxy-nftables}

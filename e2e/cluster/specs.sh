@@ -9,8 +9,9 @@ set -euo pipefail
 . "$(dirname "$0")/env.sh"
 report=$work/report/$1
 if [ $# = 1 ]; then
-  # "  [FAIL] [sig-network] Services [It] should … [sig-network]", as a regular expression.
-  focus=$(sed -nE 's/^  \[FAIL\] .*\[It\] (.*) \[sig-network\].*/\1/p' "$report/log" | sort -u | sed 's/[^a-zA-Z0-9 ]/./g' | paste -sd'|')
+  # "  [FAIL] [sig-network] Services [It] should … [sig-network, Conformance]", as a
+  # regular expression of all but the mark and the labels: others may have its end too.
+  focus=$(sed -nE 's/^  \[FAIL\] (.*) \[It\] (.*) \[sig-network[],].*/\1 \2/p' "$report/log" | sort -u | sed 's/[^a-zA-Z0-9 ]/./g' | paste -sd'|')
   [ -n "$focus" ] || exit 0
   set -- "$1" "($focus)" '^$'
   report=$report/again

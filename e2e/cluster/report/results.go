@@ -166,10 +166,11 @@ func escaped(s string) string {
 
 const intro = `# Conformance
 
-Kubernetes' own end-to-end specs about Services, in a cluster of three nodes on one
-machine ([e2e/cluster](../e2e/cluster/README.md)), Kubernetes %s: real pods, kubelets,
-containerd, and on every node the service proxy that is named. userspace-proxy is there
-as [deploy/kubernetes](../deploy/kubernetes/userspace-proxy.yaml) puts it there: image,
+Kubernetes' own end-to-end specs about Services and dual stack, in a cluster of three
+nodes with IPv4 and IPv6 on one machine ([e2e/cluster](../e2e/cluster/README.md)),
+Kubernetes %s: real pods, kubelets, containerd, and on every node the service proxy that
+is named. userspace-proxy is there as
+[deploy/kubernetes](../deploy/kubernetes/userspace-proxy.yaml) puts it there: image,
 DaemonSet, account, rights and configuration. This file is written by
 
 ` + "```sh" + `
