@@ -23,11 +23,9 @@ type options struct {
 	tcp, udp  []string // addresses
 	perSecond int      // short connections
 	long      int
-	patience  time.Duration // with a connection, and with each answer on it
+	patience  time.Duration // with a connection, and with each answer
 	during    string
 	from      string
-
-	datagramPatience time.Duration
 }
 
 // result is what is printed.
@@ -198,7 +196,7 @@ func datagram(o options, at string, t *tally) {
 	conn, err := net.Dial("udp", at)
 	if err == nil {
 		defer conn.Close() //nolint:errcheck // nothing is kept back
-		err = exchange(conn, 0, o.datagramPatience)
+		err = exchange(conn, 0, o.patience)
 	}
 	t.try()
 	t.lose(err)
@@ -214,7 +212,7 @@ func sender(ctx context.Context, o options, at string, t *tally) {
 	defer conn.Close() //nolint:errcheck // as above
 	for i := 0; ctx.Err() == nil; i++ {
 		t.try()
-		t.lose(exchange(conn, i, o.datagramPatience))
+		t.lose(exchange(conn, i, o.patience))
 		wait(ctx, pause)
 	}
 }

@@ -45,7 +45,7 @@ func loaded(t *testing.T, tcp, udp string) *result {
 	defer cancel()
 	return run(ctx, options{
 		tcp: []string{tcp}, udp: []string{udp}, perSecond: 20, long: 2, during: "a test", from: "here",
-		patience: 100 * time.Millisecond, datagramPatience: 100 * time.Millisecond,
+		patience: 100 * time.Millisecond,
 	})
 }
 

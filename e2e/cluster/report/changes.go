@@ -141,9 +141,9 @@ request), has 6 long ones (a request every 200 ms), sends 20 datagrams a second 
 port of its own each, and has 6 senders that keep theirs. What begins does not wait for
 what hangs. A long connection that breaks, or is refused, begins anew after 200 ms and is
 counted again. Behind the Service are six pods; a connection ends with the pod that it
-leads to, whatever the proxy. Connections are given up after 3 s, datagrams after 1 s;
-one that timed out may have been answered later, by a pod that got no time of a busy
-machine: connections go to another pod then, with this proxy.
+leads to, whatever the proxy. Connections and datagrams are given up after 3 s. A datagram
+to a pod that has ended, of which the proxy has not heard yet, is lost with any proxy: with
+kube-proxy the client is told so, and counts it as refused; with this one it times out.
 
 This proxy is started anew as its DaemonSet is: on one node after the other a new pod
 starts beside the old one and takes over from it, and the old one ends with the last of
