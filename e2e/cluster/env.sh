@@ -25,5 +25,5 @@ export KUBECONFIG=$work/pki/admin.kubeconfig
 # keep_log N: this proxy's log of node N, to where other programs' are: its pods' go with them.
 keep_log() {
   local logs=("$work/var/$1"/pods/kube-system_userspace-proxy-*/userspace-proxy/*.log)
-  [ ! -e "${logs[0]}" ] || cat "${logs[@]}" >"$work/log/$1/proxy.log"
+  [ ! -e "${logs[0]:-}" ] || cat "${logs[@]}" >"$work/log/$1/proxy.log"
 }
