@@ -134,12 +134,15 @@ func (s *udpServer) setIdle(idle time.Duration) {
 }
 
 // endpointsChanged ends the flows that are not to be kept. The next
-// datagram of their clients picks anew.
+// datagram of their clients picks anew. Until that comes, or its idle time is over,
+// a flow stays that an answer is still awaited by: an endpoint that is to end
+// answers what it has been asked.
 func (s *udpServer) endpointsChanged(keep func(client netip.Addr, endpoint netip.AddrPort) bool) {
 	s.flows.mu.Lock()
 	defer s.flows.mu.Unlock()
 	for f := range s.group.byUse.all {
-		if !keep(f.key.client.Addr(), f.endpoint) {
+		f.left = !keep(f.key.client.Addr(), f.endpoint)
+		if f.left && !f.awaits {
 			s.end(f, endedEndpoint)
 		}
 	}
@@ -181,6 +184,10 @@ func (s *udpServer) flow(key flowKey, now time.Duration) (*udpFlow, dropReason) 
 		s.end(f, endedIdle)
 		f = nil
 	}
+	if f != nil && f.left {
+		s.end(f, endedEndpoint)
+		f = nil
+	}
 	if f == nil || f.refused {
 		var reason dropReason
 		if f, reason = s.pick(key, f, now); f == nil {
@@ -188,6 +195,7 @@ func (s *udpServer) flow(key flowKey, now time.Duration) (*udpFlow, dropReason) 
 		}
 	}
 	u.table.use(&s.group, f, now)
+	f.awaits = true
 	if !f.proven && now-f.trial >= provenAfter {
 		s.prove(f)
 	}
@@ -318,6 +326,7 @@ func (s *udpServer) replied(f *udpFlow, now time.Duration) bool {
 		return false
 	}
 	u.table.use(&s.group, f, now)
+	f.awaits = false
 	if !f.proven || f.refused {
 		f.refused = false
 		if f.trace != nil {

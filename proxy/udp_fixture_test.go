@@ -89,6 +89,15 @@ func (p *udpPath) setEndpoints(endpoints ...netip.AddrPort) {
 	}
 }
 
+// endFlows ends them all, and the server goes on.
+func (p *udpPath) endFlows() {
+	p.flows.mu.Lock()
+	defer p.flows.mu.Unlock()
+	for f := range p.udpServer.group.byUse.all {
+		p.end(f, endedServer)
+	}
+}
+
 func (p *udpPath) eventually(f func() bool, why ...any) {
 	p.t.Helper()
 	require.Eventually(p.t, f, patience, time.Millisecond, why...)

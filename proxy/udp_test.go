@@ -134,6 +134,28 @@ func TestCase14_UDPFlowsEndWithTheirEndpoint(t *testing.T) {
 	p.eventually(func() bool { return len(gone.received())+len(next.received()) == 3 })
 }
 
+func TestCase14_UDPAnswersOfAnEndpointThatLeavesArrive(t *testing.T) {
+	t.Parallel()
+	leaving, next := sinkUDP(t), sinkUDP(t)
+	p := serveUDP(t, udpOptions{}, leaving.addr)
+	c := newUDPClient(t, p.addr)
+	c.send([]byte("asked"))
+	flow := leaving.last(t, "asked").from
+
+	p.setEndpoints(next.addr)
+	_, err := leaving.conn.WriteToUDPAddrPort([]byte("answer"), flow)
+	require.NoError(t, err)
+	assert.Equal(t, "answer", string(c.receive()))
+	c.send([]byte("after"))
+	next.last(t, "after")
+	assert.EqualValues(t, 1, p.counters().ended[endedEndpoint].Load())
+
+	p.setEndpoints(leaving.addr)
+	p.setEndpoints(next.addr)
+	c.send([]byte("as before"))
+	assert.Equal(t, next.last(t, "after").from, next.last(t, "as before").from, "an endpoint that is back keeps its flow")
+}
+
 func TestCase14_UDPFlowsToOtherEndpointsStay(t *testing.T) {
 	t.Parallel()
 	a, b := namedUDP(t, "a"), namedUDP(t, "b")
