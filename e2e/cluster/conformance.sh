@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # conformance.sh [PROXY…]: builds what is missing, starts three nodes, runs
-# Kubernetes' specs about Services and dual stack with each service proxy in turn (all that
-# proxy.sh knows, unless some are named; 'nftables --transparent' is this one with a
-# flag), and what there is beyond the specs: duties.sh with this proxy, churn.sh with
-# those that CHURN names. It ends the nodes, and writes docs/conformance.md of what
-# became of these and of those that ran before and are in the work directory still.
+# Kubernetes' specs about Services and dual stack with each service proxy in turn (all
+# that proxy.sh knows, and this one with --transparent, unless some are named), and
+# what there is beyond the specs: duties.sh with this proxy, churn.sh with those that
+# CHURN names. It ends the nodes, and writes docs/conformance.md of what became of these
+# and of those that ran before and are in the work directory still.
 # As root, on Linux with cgroups of version 1. FOCUS chooses other specs.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
-[ $# -gt 0 ] || set -- nftables kube-proxy-nftables iptables kube-proxy-iptables
+[ $# -gt 0 ] || set -- nftables kube-proxy-nftables 'nftables --transparent' iptables kube-proxy-iptables
 focus=${FOCUS:-'\[sig-network\] (Services|Conntrack|Traffic ?Distribution|\[Feature:IPv6DualStack\]) '}
 # They reboot nodes, need SCTP, or a cloud that has load balancers.
 skip='\[Disruptive\]|SCTP|LoadBalancer'

@@ -143,7 +143,7 @@ what hangs. A long connection that breaks, or is refused, begins anew after 200 
 counted again. Behind the Service are six pods; a connection ends with the pod that it
 leads to, whatever the proxy. Connections and datagrams are given up after 3 s. A datagram
 to a pod that has ended, of which the proxy has not heard yet, is lost with any proxy: with
-kube-proxy the client is told so, and counts it as refused; with this one it times out.
+kube-proxy the client is mostly told so, and counts it as refused; with this one it times out.
 
 This proxy is started anew as its DaemonSet is: on one node after the other a new pod
 starts beside the old one and takes over from it, and the old one ends with the last of
