@@ -165,6 +165,40 @@ func TestTakeover_whoTookOverIsGone(t *testing.T) {
 	})
 }
 
+// TestTakeover_byAnotherWay: the next process has rules of another kind, and none of
+// the first's are left; when it is gone, none of its own are.
+func TestTakeover_byAnotherWay(t *testing.T) {
+	t.Parallel()
+	nettest.Need(t, "nft", "iptables-nft", "iptables-legacy")
+	bed := nettest.New(t)
+	ways := rulesWays(t)
+	served := func() {
+		t.Helper()
+		for _, to := range []string{"10.96.0.10:80", "10.10.2.1:30080", "[fd10:2::1]:30080"} {
+			requireAnswers(t, bed.Client, target{"tcp", to}, "a")
+		}
+	}
+	first, c := connected(t, bed, ways[0])
+	has := func(lead way) bool {
+		if lead.redirect == "nftables" {
+			return strings.Contains(bed.Node.Output(t, "nft", "list", "tables"), "table ip userspace-proxy\n")
+		}
+		return strings.Contains(strings.Join(iptablesRules(t, bed.Node, lead.name), "\n"), "USERSPACE-PROXY")
+	}
+	for _, lead := range ways[1:] {
+		second := first.takeOver(t, lead)
+		served()
+		eventually(t, func() bool { return has(lead) && !has(ways[0]) }, saying("%s alone", lead.name))
+		requireEcho(t, c, "still here", "still here")
+		second.signal(t, os.Kill)
+		second.exitCode(t)
+		first.says(t, "serving this node again")
+		served()
+		eventually(t, func() bool { return !has(lead) && has(ways[0]) }, saying("%s alone again", ways[0].name))
+		requireEcho(t, c, "still here", "still here")
+	}
+}
+
 // TestTakeover_fromOneThatIsStopping: it has got its signal, and a connection is
 // open. Another process may still take over, for those who come meanwhile.
 func TestTakeover_fromOneThatIsStopping(t *testing.T) {

@@ -30,7 +30,7 @@ func (g *Group) Memories() []Memory {
 
 // Recall takes in what another process knew. A client of whom more is known already,
 // and one whose endpoint is not among these, is left as it is; what is over by the
-// timeout now is over. It takes no more clients than a group may have.
+// timeout now is over. It takes half of the clients that a group may have at most.
 func (g *Group) Recall(known []Memory) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -29,9 +30,6 @@ type Bridges struct {
 // cannot be made, which is ErrNoBridges, or an error of New.
 func NewBridges(ctx context.Context, c BridgesConfig) (*Bridges, error) {
 	b := &Bridges{config: c}
-	if err := b.adopt(ctx); err != nil {
-		return nil, err
-	}
 	if err := b.Sync(ctx); err != nil {
 		return nil, err
 	}
@@ -39,34 +37,37 @@ func NewBridges(ctx context.Context, c BridgesConfig) (*Bridges, error) {
 }
 
 // adopt finds out whether the table is there as Sync would make it, by making one
-// of another name and comparing how nft prints both.
+// of another name and comparing how nft prints both. Its caller holds mu.
 func (b *Bridges) adopt(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, Config{}.Defaults().Timeout)
-	defer cancel()
 	if err := makeBridges(ctx, renderBridges(b.config, bridgesTrial)); err != nil {
 		return err
 	}
 	want, err := printedBridges(ctx, bridgesTrial)
-	if err == nil {
-		_, err = nft(ctx, "delete table bridge "+bridgesTrial)
-	}
-	if err != nil {
+	_, left := nft(ctx, "delete table bridge "+bridgesTrial)
+	if err = errors.Join(err, left); err != nil {
 		return fmt.Errorf("trying a table for bridges: %w", err)
 	}
-	b.note(strings.ReplaceAll(want, bridgesTrial, bridgesTable))
-	if found, err := printedBridges(ctx, bridgesTable); err != nil || found != b.seen {
-		b.applied = false // it is not there, or is another
+	clean := generation()
+	if found, err := printedBridges(ctx, bridgesTable); err == nil && found == strings.ReplaceAll(want, bridgesTrial, bridgesTable) {
+		b.seen, b.clean, b.applied = found, clean, true
 	}
 	return nil
 }
 
-// note takes in that the table is there, and how nft prints it.
-func (b *Bridges) note(printed string) {
-	now, unknown := nfgen.Read()
-	if b.clean = now; unknown != nil {
-		b.clean = 0
+// generation is that of the kernel's rules; 0 where it cannot be told.
+func generation() uint32 {
+	now, err := nfgen.Read()
+	if err != nil {
+		return 0
 	}
-	b.seen, b.applied = printed, true
+	return now
+}
+
+// Forget says that it is not known any more whether the table is there.
+func (b *Bridges) Forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.applied = false
 }
 
 func makeBridges(ctx context.Context, script string) error {
@@ -80,7 +81,7 @@ func makeBridges(ctx context.Context, script string) error {
 	return nil
 }
 
-// Sync makes the table where it is not known to be there.
+// Sync makes the table where it is not there. It does nothing where it is known to be.
 func (b *Bridges) Sync(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,14 +90,18 @@ func (b *Bridges) Sync(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, Config{}.Defaults().Timeout)
 	defer cancel()
+	if err := b.adopt(ctx); err != nil || b.applied {
+		return err
+	}
 	if err := makeBridges(ctx, RenderBridges(b.config)); err != nil {
 		return err
 	}
+	clean := generation() // before it is read: what changes meanwhile shows at the next look
 	printed, err := printedBridges(ctx, bridgesTable)
 	if err != nil {
 		return fmt.Errorf("reading the table for bridges: %w", err)
 	}
-	b.note(printed)
+	b.seen, b.clean, b.applied = printed, clean, true
 	return nil
 }
 

@@ -50,6 +50,9 @@ func NewBridges(context.Context, BridgesConfig) (*Bridges, error) { return nil, 
 // Sync returns ErrUnsupported.
 func (*Bridges) Sync(context.Context) error { return ErrUnsupported }
 
+// Forget does nothing.
+func (*Bridges) Forget() {}
+
 // Check returns ErrUnsupported.
 func (*Bridges) Check(context.Context) error { return ErrUnsupported }
 

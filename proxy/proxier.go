@@ -143,6 +143,10 @@ func (p *Proxier) Reconcile(ctx context.Context) {
 		case <-p.trigger:
 		case <-next.C:
 		}
+		if !p.isTold() { // what rules there are stay, until it is known what is wanted
+			next.Reset(p.config.SyncPeriod)
+			continue
+		}
 		started := time.Now()
 		wait := p.config.SyncPeriod
 		switch err := p.sync(ctx); {
@@ -158,6 +162,13 @@ func (p *Proxier) Reconcile(ctx context.Context) {
 		next.Reset(wait)
 		pause(ctx, p.config.MinSyncPeriod-time.Since(started))
 	}
+}
+
+// isTold says whether there has been an Update.
+func (p *Proxier) isTold() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.update > 0
 }
 
 // hasProblems says whether something could not be opened at the last reconcile.
@@ -187,8 +198,8 @@ func (p *Proxier) sync(ctx context.Context) error {
 	return err
 }
 
-// wanted is what to serve: what is desired, and until that is complete also
-// what is served already, here or by who served before; and as of which Update. From now on it is being done.
+// wanted is what to serve: what is desired, and until that is complete also what is
+// served already, here or by who served before; and as of which Update. From now on it is being done.
 func (p *Proxier) wanted(now time.Time) (desired map[service.Key]service.Port, complete bool, update uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

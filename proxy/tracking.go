@@ -32,7 +32,7 @@ type Conntrack interface {
 // TCP needs none of this. A connection of a Service that is gone ends by itself,
 // and none begins by an old entry.
 //
-// All methods but damaged are for the Proxier's Run alone.
+// All methods but damaged are for the Proxier's Reconcile alone.
 type tracking struct {
 	table   Conntrack // nil: nothing is translated, or nobody can look
 	listen  map[service.Family]netip.Addr

@@ -135,14 +135,14 @@ func (s *udpServer) setIdle(idle time.Duration) {
 
 // endpointsChanged ends the flows that are not to be kept. The next
 // datagram of their clients picks anew. Until that comes, or its idle time is over,
-// a flow stays that an answer is still awaited by: an endpoint that is to end
-// answers what it has been asked.
+// a flow stays that still awaits an answer: an endpoint that is to end answers what it
+// has been asked. Where no endpoint is left the server is closed, and all flows end.
 func (s *udpServer) endpointsChanged(keep func(client netip.Addr, endpoint netip.AddrPort) bool) {
 	s.flows.mu.Lock()
 	defer s.flows.mu.Unlock()
 	for f := range s.group.byUse.all {
 		f.left = !keep(f.key.client.Addr(), f.endpoint)
-		if f.left && !f.awaits {
+		if f.left && f.awaited == 0 {
 			s.end(f, endedEndpoint)
 		}
 	}
@@ -195,7 +195,7 @@ func (s *udpServer) flow(key flowKey, now time.Duration) (*udpFlow, dropReason) 
 		}
 	}
 	u.table.use(&s.group, f, now)
-	f.awaits = true
+	f.awaited++
 	if !f.proven && now-f.trial >= provenAfter {
 		s.prove(f)
 	}
@@ -326,7 +326,7 @@ func (s *udpServer) replied(f *udpFlow, now time.Duration) bool {
 		return false
 	}
 	u.table.use(&s.group, f, now)
-	f.awaits = false
+	f.awaited = max(0, f.awaited-1)
 	if !f.proven || f.refused {
 		f.refused = false
 		if f.trace != nil {

@@ -31,7 +31,7 @@ type udpFlow struct {
 	trial   time.Duration // since when no refusal has come
 	proven  bool          // the balancer has heard that the endpoint works
 	refused bool          // the endpoint has refused since it last replied: pick anew
-	awaits  bool          // an answer to the client's last datagram
+	awaited int           // answers: datagrams sent, less those received
 	left    bool          // by its endpoint, which is no longer the client's to ask
 	ended   bool
 	links   [flowOrders]flowLink

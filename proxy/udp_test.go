@@ -140,12 +140,17 @@ func TestCase14_UDPAnswersOfAnEndpointThatLeavesArrive(t *testing.T) {
 	p := serveUDP(t, udpOptions{}, leaving.addr)
 	c := newUDPClient(t, p.addr)
 	c.send([]byte("asked"))
-	flow := leaving.last(t, "asked").from
+	c.send([]byte("asked more"))
+	flow := leaving.last(t, "asked more").from
 
+	answer := func(what string) {
+		_, err := leaving.conn.WriteToUDPAddrPort([]byte(what), flow)
+		require.NoError(t, err)
+		assert.Equal(t, what, string(c.receive()))
+	}
+	answer("one")
 	p.setEndpoints(next.addr)
-	_, err := leaving.conn.WriteToUDPAddrPort([]byte("answer"), flow)
-	require.NoError(t, err)
-	assert.Equal(t, "answer", string(c.receive()))
+	answer("two")
 	c.send([]byte("after"))
 	next.last(t, "after")
 	assert.EqualValues(t, 1, p.counters().ended[endedEndpoint].Load())

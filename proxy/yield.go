@@ -1,13 +1,17 @@
 package proxy
 
 import (
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/userspace-proxy/userspace-proxy/loadbalancer"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
-// Memory is what the next process on this node is to know.
+// Memory is what the next process on this node is to know, which may be of another
+// version of the program: it is read as JSON, so that a field may be added, but none
+// may become of another type.
 type Memory struct {
 	// Served is what was served: the next process serves it too until every source
 	// has told it what there is.
@@ -23,6 +27,12 @@ type Memory struct {
 func (p *Proxier) Yield() Memory {
 	p.claims.release(p.shared.budget, nil)
 	known := Memory{Affinity: make(map[string][]loadbalancer.Memory)}
+	maps.Copy(known.Affinity, p.recall.Affinity) // where this one has not come that far itself
+	for _, port := range p.recall.Served {
+		if p.ports[port.Key] == nil {
+			known.Served = append(known.Served, port)
+		}
+	}
 	for _, key := range sortedKeys(p.ports) {
 		s := p.ports[key]
 		known.Served = append(known.Served, s.spec)
@@ -31,6 +41,17 @@ func (p *Proxier) Yield() Memory {
 		}
 	}
 	return known
+}
+
+// Regain has everything made anew: after Yield another process has had the node. The
+// Rules must have forgotten what they had made.
+func (p *Proxier) Regain() {
+	p.tracked.damaged()
+	p.mu.Lock()
+	p.waiting = time.Time{} // what was not done meanwhile was not this one's to do
+	p.ask()
+	p.mu.Unlock()
+	p.wake()
 }
 
 // Recall takes in what the process knew that has yielded. It is for before the first

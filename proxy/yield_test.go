@@ -87,6 +87,7 @@ func TestRecall_servesOnUntilAllIsKnown(t *testing.T) {
 	second, r := proxier()
 	known.Served = append(known.Served, other)
 	second.Recall(known)
+	assert.Equal(t, Memory{known.Served[:2], known.Affinity}, second.Yield(), "a third would know as much")
 	stop = reconcile(second)
 	defer stop()
 	second.Update([]service.Port{next, elsewhere}, false)

@@ -214,6 +214,7 @@ func (r *nodeRules) SetLocalPods(l service.LocalPods) { r.rules.SetLocalPods(l) 
 // reset says that nothing is known of what is on the node.
 func (r *nodeRules) reset() {
 	r.rules.Forget()
+	r.transparency.forget()
 	r.others, r.swept = r.kinds, false
 }
 

@@ -60,8 +60,9 @@ type server struct {
 	proxier    *proxy.Proxier
 	firewall   *firewall
 	checks     *healthport.Server
-	window     status.Config // of status
-	status     *status.Server
+
+	statusConfig status.Config
+	status       *status.Server
 }
 
 // newServer puts a proxy together. Everything that can be wrong with files,
@@ -87,7 +88,7 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(),
 	)
-	s.window = status.Config{
+	s.statusConfig = status.Config{
 		HealthAddress: o.healthzAddress, MetricsAddress: o.metricsAddress,
 		Health: s.health, Report: s.report, Explain: s.explain, Metrics: s.metrics, Probes: status.NewProbes(s.metrics),
 		Names: []string{facts.Name}, Log: log, Profiling: o.profiling, Configuration: o.configuration(), HardFail: o.hardFail,
@@ -95,7 +96,7 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 	if err := s.takeNode(ctx); err != nil {
 		return nil, err
 	}
-	if s.status, err = status.Listen(s.window); err != nil {
+	if s.status, err = status.Listen(s.statusConfig); err != nil {
 		s.release()
 		return nil, err
 	}

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
 	"github.com/userspace-proxy/userspace-proxy/internal/takeover"
+	"github.com/userspace-proxy/userspace-proxy/proxy"
 )
 
 // checkTakeover tells what stands in the way of --takeover.
@@ -28,11 +30,10 @@ func (s *server) takeNode(ctx context.Context) error {
 	if s.options.way() == redirectNone {
 		return nil // a port that another has is found by itself
 	}
-	var from *takeover.Peer
+	var from *takeover.Predecessor
 	var err error
 	if s.options.takeover {
-		s.log.Debug("asking whether another userspace-proxy serves this node")
-		s.hold, from, err = takeover.TakeOver(ctx, programName, &s.memory)
+		s.hold, from, err = takeover.TakeOver(ctx, programName)
 	} else {
 		s.hold, err = takeover.Take(programName)
 	}
@@ -46,7 +47,11 @@ func (s *server) takeNode(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("taking this node over: %w", err)
 	case from != nil:
-		s.log.Infof("taking over from %v, which serves the connections that it has to their end", from)
+		s.log.Infof("taking over from %v, which serves the connections that it has to their end", from.Peer)
+		if err := json.Unmarshal(from.State, &s.memory); err != nil {
+			s.memory = proxy.Memory{}
+			s.log.WithError(err).Warn("what it knew cannot be read: clients with affinity may come to other endpoints")
+		}
 	}
 	return nil
 }
@@ -55,8 +60,8 @@ func (s *server) takeNode(ctx context.Context) error {
 // another process takes over it yields; the connections that it has go on. Should
 // that one end it does its work again.
 func (s *server) serve(ctx context.Context) error {
-	defer s.proxier.Close()
 	defer s.release()
+	defer s.proxier.Close() // first: who comes next wants the ports
 	for {
 		next, err := s.serveNode(ctx)
 		if err != nil || next == nil {
@@ -66,20 +71,16 @@ func (s *server) serve(ctx context.Context) error {
 		if err := next.Yield(s.proxier.Yield()); err != nil {
 			s.log.Warn(err)
 		}
-		err = next.Regain(ctx)
-		if ctx.Err() != nil {
-			s.proxier.Drain(context.WithoutCancel(ctx)) // no new client waits for it to end
+		if next.Regain(ctx) != nil {
+			s.proxier.Drain(context.WithoutCancel(ctx)) // as long as it takes: the other one serves
 			return nil
 		}
-		if err != nil {
-			return err
-		}
 		s.log.Warn("whoever had taken over is gone: serving this node again")
-		if s.status, err = status.Listen(s.window); err != nil {
+		s.redirect.forget()
+		s.proxier.Regain()
+		if s.status, err = status.Listen(s.statusConfig); err != nil {
 			return err
 		}
-		s.redirect.forget()
-		s.proxier.Restore(true)
 	}
 }
 

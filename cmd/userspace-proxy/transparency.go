@@ -79,6 +79,13 @@ func bridgedIdle(keepalive time.Duration) time.Duration {
 	return max(3*keepalive, 5*time.Minute)
 }
 
+// forget says that nothing is known of what is on the node.
+func (t *transparency) forget() {
+	if t != nil && t.bridges != nil {
+		t.bridges.Forget()
+	}
+}
+
 // sync makes sure of all that may have been removed.
 func (t *transparency) sync(ctx context.Context) error {
 	if err := t.routing.Ensure(); err != nil {

@@ -36,6 +36,12 @@ func start(t *testing.T) *running {
 	r := &running{}
 	r.healthy.Store(true)
 	r.Server = New(r.healthy.Load, log)
+	r.run(t)
+	return r
+}
+
+func (r *running) run(t *testing.T) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -44,7 +50,22 @@ func start(t *testing.T) *running {
 	}()
 	r.end = func() { cancel(); <-done }
 	t.Cleanup(r.end)
-	return r
+}
+
+// What was open before is open when it runs again.
+func TestServer_runsAgain(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	addr := netip.MustParseAddr("127.0.0.1")
+	at := netip.AddrPortFrom(addr, freePort(t, "127.0.0.1"))
+	r.Set([]config.HealthCheck{check("web", at.Port(), 1)}, []netip.Addr{addr})
+	open := func() bool { _, ok := ask(t, at); return ok }
+	for range 2 {
+		require.Eventually(t, open, patience, time.Millisecond)
+		r.end()
+		require.False(t, open())
+		r.run(t)
+	}
 }
 
 func check(name string, port uint16, v4 int) config.HealthCheck {

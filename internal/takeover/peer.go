@@ -1,6 +1,9 @@
 package takeover
 
-import "fmt"
+import (
+	"encoding/json"
+	"fmt"
+)
 
 // Peer is the process at the other end.
 type Peer struct {
@@ -14,17 +17,30 @@ func (p Peer) String() string {
 	return fmt.Sprintf("process %d", p.Process)
 }
 
+// Predecessor is the process that has yielded.
+type Predecessor struct {
+	Peer
+	// State is what it has handed over. It may be of another version of the program.
+	State json.RawMessage
+}
+
+// unknownUser is where it cannot be told whose a process is.
+const unknownUser = -1
+
 // TakenError says that another process has the name.
 type TakenError struct {
 	Name     string
 	Process  int  // its number; 0 where it is gone, or not to be seen from here
-	Stranger bool // it is another user's, and not root's
-	User     int  // that it is of, where it is a stranger
+	Stranger bool // it is another user's, and not root's, or does not answer at all
+	User     int  // that it is of; -1 where that is not known
 }
 
 func (e *TakenError) Error() string {
 	who := Peer{e.Process}.String()
-	if e.Stranger {
+	switch {
+	case e.Stranger && e.User == unknownUser:
+		who += " that does not answer"
+	case e.Stranger:
 		who += fmt.Sprintf(" of user %d", e.User)
 	}
 	return fmt.Sprintf("%s has the name %s", who, e.Name)

@@ -17,15 +17,17 @@ import (
 
 const (
 	request    = "take over\n"
-	toAsk      = time.Second      // for a request, once connected
-	toYield    = 30 * time.Second // for the one that serves to let go
-	lookPeriod = time.Second      // between two looks whether the name is free
+	toAsk      = time.Second           // for a request, once connected
+	toYield    = 30 * time.Second      // for the one that serves to let go
+	lookPeriod = time.Second           // between two looks whether the name is free
+	tryPeriod  = 50 * time.Millisecond // between two tries where somebody is just coming or going
 )
 
 // Hold is a name that this process has, or had.
 type Hold struct {
 	name   string
 	socket *net.UnixListener
+	before *net.UnixConn // to who had the name before and waits until this one serves; nil: nobody
 }
 
 // Take takes a name that nobody has. The error is a *TakenError where another
@@ -53,11 +55,16 @@ func (h *Hold) bind() error {
 
 func address(name string) *net.UnixAddr { return &net.UnixAddr{Name: "@" + name, Net: "unix"} }
 
-// takenBy finds out who has the name.
-func takenBy(name string) error {
+// takenBy finds out who has the name. One who does not even listen is none of ours,
+// which are for a moment like that at most.
+func takenBy(name string) *TakenError {
 	conn, err := net.DialUnix("unix", nil, address(name))
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		time.Sleep(tryPeriod)
+		conn, err = net.DialUnix("unix", nil, address(name))
+	}
 	if err != nil {
-		return &TakenError{Name: name} // who it was is gone, or does not answer
+		return &TakenError{Name: name, Stranger: errors.Is(err, syscall.ECONNREFUSED), User: unknownUser}
 	}
 	defer conn.Close() //nolint:errcheck // nothing was sent
 	return taken(name, conn)
@@ -66,53 +73,80 @@ func takenBy(name string) error {
 func taken(name string, conn *net.UnixConn) *TakenError {
 	peer, err := peerOf(conn)
 	if err != nil {
-		return &TakenError{Name: name}
+		return &TakenError{Name: name, User: unknownUser}
 	}
 	return &TakenError{Name: name, Process: int(peer.Pid), Stranger: !trusted(peer), User: int(peer.Uid)}
 }
 
 // TakeOver takes a name, from the process that has it where one does, which it asks
-// to yield. What that process hands over is decoded into state, which is left alone
-// where nobody had the name; from is nil then too.
-func TakeOver(ctx context.Context, name string, state any) (h *Hold, from *Peer, err error) {
-	for ctx.Err() == nil {
-		h, err = Take(name)
-		if !errors.As(err, new(*TakenError)) {
-			return h, nil, err
+// to yield; from is nil where nobody had it. That process waits for Serving before
+// it may end.
+func TakeOver(ctx context.Context, name string) (h *Hold, from *Predecessor, err error) {
+	var conn *net.UnixConn
+	for {
+		h, err := Take(name)
+		var other *TakenError
+		switch {
+		case err == nil:
+			h.before = conn
+			return h, from, nil
+		case !errors.As(err, &other) || other.Stranger:
+			return nil, nil, err
 		}
-		conn, err := net.DialUnix("unix", nil, address(name))
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			continue // it has ended meanwhile
+		next, answer, err := ask(ctx, name)
+		switch {
+		case err == nil: // it has given the name up
+			if conn != nil {
+				_ = conn.Close() // another has been faster, and yields now
+			}
+			conn, from = next, answer
+		case ctx.Err() != nil:
+			return nil, nil, ctx.Err()
+		case isGone(err): // it has ended meanwhile, or yielded to another
+			time.Sleep(tryPeriod)
+		default:
+			return nil, nil, fmt.Errorf("%w, and it does not yield: %w", other, err)
 		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("asking who has the name %s: %w", name, err)
-		}
-		return takeFrom(ctx, conn, name, state)
 	}
-	return nil, nil, ctx.Err()
 }
 
-// takeFrom asks the process at the other end. That one waits for the connection to
-// end before it looks whether the name is free, so this takes the name before.
-func takeFrom(ctx context.Context, conn *net.UnixConn, name string, state any) (*Hold, *Peer, error) {
-	defer conn.Close() //nolint:errcheck // all is said, or an error is returned
+// isGone says whether a connection has failed because of the end of the other side.
+func isGone(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// ask asks who has the name to yield, and returns when it has.
+func ask(ctx context.Context, name string) (*net.UnixConn, *Predecessor, error) {
+	conn, err := net.DialUnix("unix", nil, address(name))
+	if err != nil {
+		return nil, nil, err
+	}
 	who := taken(name, conn)
 	if who.Stranger {
+		_ = conn.Close() // nothing was sent
 		return nil, nil, who
 	}
-	failed := func(err error) error {
-		return fmt.Errorf("%w, and it does not yield: %w", who, err)
-	}
+	from := &Predecessor{Peer: Peer{who.Process}}
 	_ = conn.SetDeadline(time.Now().Add(toYield)) // fails where the next call does
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
-	if _, err := io.WriteString(conn, request); err != nil {
-		return nil, nil, failed(err)
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
+	defer stop()
+	if _, err = io.WriteString(conn, request); err == nil {
+		err = json.NewDecoder(conn).Decode(&from.State)
 	}
-	if err := json.NewDecoder(conn).Decode(state); err != nil {
-		return nil, nil, failed(err)
+	if err != nil {
+		_ = conn.Close() // the error says more
+		return nil, nil, err
 	}
-	h, err := Take(name)
-	return h, &Peer{Process: who.Process}, err
+	return conn, from, nil
+}
+
+// Serving tells the process that has yielded, if one has, that this one does its
+// work. It may be called more than once.
+func (h *Hold) Serving() {
+	if h.before != nil {
+		_ = h.before.Close() // which is what tells it; it may be done already
+	}
 }
 
 // Successor waits until another process asks to take over, or ctx ends, and then is
@@ -122,24 +156,27 @@ func (h *Hold) Successor(ctx context.Context) (*Successor, error) {
 	defer context.AfterFunc(ctx, func() { _ = h.socket.SetDeadline(time.Now()) })()
 	for {
 		conn, err := h.socket.AcceptUnix()
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			if err == nil {
-				_ = conn.Close() // who asks again is told
+				_ = conn.Close() // who asks tries again
 			}
 			return nil, nil //nolint:nilnil // nobody came, and that is no error
-		}
-		if err != nil {
+		case errors.Is(err, net.ErrClosed):
 			return nil, fmt.Errorf("waiting for who takes over: %w", err)
+		case err != nil: // descriptors are used up
+			time.Sleep(tryPeriod)
+			continue
 		}
-		if peer, asks := ask(conn); asks {
+		if peer, asks := asks(conn); asks {
 			return &Successor{Peer: peer, hold: h, conn: conn}, nil
 		}
 		_ = conn.Close() // it only looked, or may not ask
 	}
 }
 
-// ask says whether who has connected asks to take over, and may.
-func ask(conn *net.UnixConn) (Peer, bool) {
+// asks says whether who has connected asks to take over, and may.
+func asks(conn *net.UnixConn) (Peer, bool) {
 	peer, err := peerOf(conn)
 	if err != nil || !trusted(peer) {
 		return Peer{}, false
@@ -170,31 +207,30 @@ func (s *Successor) Yield(state any) error {
 	return nil
 }
 
-// Regain waits until nobody has the name, and takes it again. It returns ctx's error
-// where that ends before.
+// Regain waits until nobody has the name, and takes it again. Where ctx ends before,
+// it returns ctx's error, but not before the other one serves: until then this one
+// is all that there is.
 func (s *Successor) Regain(ctx context.Context) error {
-	defer s.conn.Close() //nolint:errcheck // nothing is sent any more
-	stop := context.AfterFunc(ctx, func() { _ = s.conn.SetDeadline(time.Now()) })
-	_ = s.conn.SetDeadline(time.Now().Add(toYield))
-	_, _ = s.conn.Read(make([]byte, 1)) // it ends when the other has the name, or has ended
-	stop()
+	_ = s.conn.SetDeadline(time.Time{})
+	_, _ = s.conn.Read(make([]byte, 1)) // it ends when the other serves, or has ended
+	_ = s.conn.Close()                  // nothing more is said
 	look := time.NewTicker(lookPeriod)
 	defer look.Stop()
-	for ctx.Err() == nil {
-		err := s.hold.bind()
-		if !errors.Is(err, syscall.EADDRINUSE) {
-			return err
-		}
+	for s.hold.bind() != nil { // it is the other's, or descriptors are used up
 		select {
 		case <-ctx.Done():
+			return ctx.Err()
 		case <-look.C:
 		}
 	}
-	return ctx.Err()
+	return nil
 }
 
 // Release gives the name up.
-func (h *Hold) Release() { _ = h.socket.Close() } // it has been, or is now
+func (h *Hold) Release() {
+	h.Serving()
+	_ = h.socket.Close() // it has been given up, or is now
+}
 
 // peerOf is the process at the other end, as the kernel knows it.
 func peerOf(conn *net.UnixConn) (*unix.Ucred, error) {

@@ -3,6 +3,8 @@ package takeover_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
 	"github.com/userspace-proxy/userspace-proxy/internal/takeover"
@@ -35,7 +38,7 @@ func take(t *testing.T, name string) *takeover.Hold {
 // takenOver is what a TakeOver that was begun came to.
 type takenOver struct {
 	hold *takeover.Hold
-	from *takeover.Peer
+	from *takeover.Predecessor
 	err  error
 	state
 }
@@ -44,7 +47,10 @@ func takeOver(ctx context.Context, name string) <-chan takenOver {
 	done := make(chan takenOver, 1)
 	go func() {
 		var r takenOver
-		r.hold, r.from, r.err = takeover.TakeOver(ctx, name, &r.state)
+		r.hold, r.from, r.err = takeover.TakeOver(ctx, name)
+		if r.from != nil {
+			r.err = errors.Join(r.err, json.Unmarshal(r.from.State, &r.state))
+		}
 		done <- r
 	}()
 	return done
@@ -109,9 +115,10 @@ func TestTakeOver_oneAfterTheOther(t *testing.T) {
 	require.NoError(t, s.Yield(state{[]string{"one", "two"}}))
 	second := receive(t, asked)
 	require.NoError(t, second.err)
-	assert.Equal(t, &takeover.Peer{Process: os.Getpid()}, second.from)
+	assert.Equal(t, os.Getpid(), second.from.Process)
 	assert.Equal(t, []string{"one", "two"}, second.Known)
 	firstAgain := regain(s)
+	second.hold.Serving()
 
 	asked = takeOver(t.Context(), nameOf(t))
 	s = successor(t, second.hold)
@@ -119,10 +126,18 @@ func TestTakeOver_oneAfterTheOther(t *testing.T) {
 	third := receive(t, asked)
 	require.NoError(t, third.err)
 	assert.Empty(t, third.Known)
-	// The second has ended, with its connection to the third.
+	// The second is to end. It does when the third serves.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, s.Regain(ctx), context.Canceled)
+	secondEnds := make(chan error, 1)
+	go func() { secondEnds <- s.Regain(ctx) }()
+	select {
+	case err := <-secondEnds:
+		require.Fail(t, "the third does not serve yet", "%v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	third.hold.Serving()
+	require.ErrorIs(t, receive(t, secondEnds), context.Canceled)
 	select {
 	case err := <-firstAgain:
 		require.Fail(t, "the third has the name", "%v", err)
@@ -137,16 +152,64 @@ func TestTakeOver_oneAfterTheOther(t *testing.T) {
 func TestRegain_whoAskedIsGone(t *testing.T) {
 	t.Parallel()
 	h := take(t, nameOf(t))
-	for _, after := range []string{"before it is told", "as it is told"} {
-		ctx, cancel := context.WithCancel(t.Context())
-		asked := takeOver(ctx, nameOf(t))
-		s := successor(t, h)
-		cancel()
-		r := receive(t, asked)
-		require.Error(t, r.err, after)
-		_ = s.Yield(nil) // may fail, and need not: the other end is closed
-		require.NoError(t, receive(t, regain(s)), after)
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := takeOver(ctx, nameOf(t))
+	s := successor(t, h)
+	cancel()
+	r := receive(t, asked)
+	require.ErrorIs(t, r.err, context.Canceled, "before it is told")
+	_ = s.Yield(nil) // may fail, and need not: the other end is closed
+	require.NoError(t, receive(t, regain(s)))
+
+	asked = takeOver(t.Context(), nameOf(t))
+	s = successor(t, h)
+	require.NoError(t, s.Yield(nil))
+	r = receive(t, asked)
+	require.NoError(t, r.err)
+	r.hold.Release() // as its end does
+	require.NoError(t, receive(t, regain(s)), "before it serves")
+
+	asked = takeOver(t.Context(), nameOf(t))
+	s = successor(t, h)
+	require.NoError(t, s.Yield(nil))
+	r = receive(t, asked)
+	require.NoError(t, r.err)
+	again := regain(s)
+	r.hold.Serving()
+	r.hold.Release()
+	require.NoError(t, receive(t, again), "when it serves")
+}
+
+// Who has the name ends, or yields to another, while it is asked.
+func TestTakeOver_whoIsAskedGoes(t *testing.T) {
+	t.Parallel()
+	h := take(t, nameOf(t))
+	one := takeOver(t.Context(), nameOf(t))
+	s := successor(t, h)
+	two := takeOver(t.Context(), nameOf(t)) // it waits in the queue
+	time.Sleep(100 * time.Millisecond)
+	require.NoError(t, s.Yield(state{[]string{"known"}}))
+	r := receive(t, one)
+	require.NoError(t, r.err)
+	require.Equal(t, []string{"known"}, r.Known)
+	time.Sleep(200 * time.Millisecond) // the second waits in the queue of the first, which ends
+	r.hold.Release()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Regain(context.Background()) // whoever of the two is faster
+	}()
+	select {
+	case r = <-two:
+		require.NoError(t, r.err)
+	case <-done:
+		s = successor(t, h)
+		require.NoError(t, s.Yield(nil))
+		r = receive(t, two)
+		require.NoError(t, r.err)
 	}
+	r.hold.Release()
+	receive(t, done)
 }
 
 func TestTakeOver_endsWithItsContext(t *testing.T) {
@@ -155,8 +218,26 @@ func TestTakeOver_endsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	r := receive(t, takeOver(ctx, nameOf(t)))
-	require.ErrorContains(t, r.err, "does not yield")
-	require.ErrorAs(t, r.err, new(*takeover.TakenError))
+	require.ErrorIs(t, r.err, context.DeadlineExceeded)
+}
+
+// Somebody has bound the name and does not listen, which no process of ours does.
+func TestTake_nobodyAnswers(t *testing.T) {
+	t.Parallel()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: "@" + nameOf(t)}))
+	for _, get := range []func() error{
+		func() error { _, err := takeover.Take(nameOf(t)); return err },
+		func() error { return receive(t, takeOver(t.Context(), nameOf(t))).err },
+	} {
+		var taken *takeover.TakenError
+		err := get()
+		require.ErrorAs(t, err, &taken)
+		assert.True(t, taken.Stranger)
+		assert.EqualError(t, err, "another process that does not answer has the name "+nameOf(t))
+	}
 }
 
 func TestSuccessor_endsWithItsContext(t *testing.T) {
@@ -213,7 +294,7 @@ func TestStrangers(t *testing.T) {
 		begin(t, "holder", nameOf(t))
 		for _, get := range []func() error{
 			func() error { _, err := takeover.Take(nameOf(t)); return err },
-			func() error { _, _, err := takeover.TakeOver(t.Context(), nameOf(t), nil); return err },
+			func() error { _, _, err := takeover.TakeOver(t.Context(), nameOf(t)); return err },
 		} {
 			err := get()
 			var taken *takeover.TakenError

@@ -17,7 +17,10 @@ type Hold struct{}
 func Take(string) (*Hold, error) { return nil, ErrUnsupported }
 
 // TakeOver returns ErrUnsupported.
-func TakeOver(context.Context, string, any) (*Hold, *Peer, error) { return nil, nil, ErrUnsupported }
+func TakeOver(context.Context, string) (*Hold, *Predecessor, error) { return nil, nil, ErrUnsupported }
+
+// Serving does nothing.
+func (*Hold) Serving() {}
 
 // Successor waits for ctx.
 func (*Hold) Successor(ctx context.Context) (*Successor, error) {
