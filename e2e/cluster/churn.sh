@@ -92,10 +92,22 @@ restarted() {
     done
     ;;
   *)
+    # The old pods end with the last connections of the load, which rollout status
+    # would wait for.
+    local before
+    before=$(proxy_pods | cut -d' ' -f1)
     kubectl -n kube-system rollout restart daemonset userspace-proxy
-    kubectl -n kube-system rollout status daemonset userspace-proxy --timeout=5m
+    for _ in $(seq 600); do
+      [ "$(proxy_pods | grep -vF "$before" | grep -c ' True$')" != "$nodes" ] || return 0
+      sleep 0.5
+    done
+    return 1
     ;;
   esac
+}
+# proxy_pods: those that are not to end, and whether they are ready.
+proxy_pods() {
+  kubectl -n kube-system get pods -l app.kubernetes.io/name=userspace-proxy -o go-template='{{range .items}}{{if not .metadata.deletionTimestamp}}{{.metadata.name}} {{range .status.conditions}}{{if eq .type "Ready"}}{{.status}}{{end}}{{end}}{{"\n"}}{{end}}{{end}}'
 }
 drained() {
   kubectl drain "node$nodes" --ignore-daemonsets --delete-emptydir-data --timeout=2m
