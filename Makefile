@@ -30,7 +30,7 @@ e2e: ## only the end-to-end tests: the binary in network namespaces (root)
 	@scripts/controlplane.sh
 	@scripts/e2e.sh
 
-e2e-cluster: ## Kubernetes' own specs on three nodes of this machine, and what a load loses there (root; an hour, 20 minutes of it for building, once); writes docs/conformance.md
+e2e-cluster: ## Kubernetes' own specs on three nodes of this machine, and what a load loses there (root; an hour and a half, 25 minutes of it for building, once); writes docs/conformance.md
 	@e2e/cluster/conformance.sh
 
 fuzz: ## every fuzz target for FUZZTIME (5s)

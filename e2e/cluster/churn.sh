@@ -17,7 +17,7 @@ load=$work/churn/load
 kubectl apply -f "$here/churn.yaml" >/dev/null
 finish() {
   kubectl uncordon "node$nodes" >/dev/null || true
-  kubectl delete namespace churn --timeout=1m >/dev/null || true
+  kubectl delete namespace churn --timeout=3m >/dev/null || true
 }
 trap finish EXIT
 kubectl -n churn rollout status deployment web --timeout=2m >/dev/null
