@@ -226,7 +226,7 @@ func TestTake_nobodyAnswers(t *testing.T) {
 	t.Parallel()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	defer unix.Close(fd)
+	defer unix.Close(fd) //nolint:errcheck // nothing was sent
 	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: "@" + nameOf(t)}))
 	for _, get := range []func() error{
 		func() error { _, err := takeover.Take(nameOf(t)); return err },
