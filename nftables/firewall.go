@@ -23,17 +23,20 @@ type passage struct {
 // three seconds.
 const enough = 3
 
-// see takes in the counters as they are now. They begin anew where the rules do.
-func (p *passage) see(entered, arrived uint64) {
-	if entered < p.entered || arrived < p.arrived {
+// see takes in the counters: how many had arrived, and how many had entered before
+// and after those were counted. What entered in between may be among those that
+// arrived, so it is taken to be, and is not missed at the next look. The counters
+// begin anew where the rules do.
+func (p *passage) see(before, arrived, after uint64) {
+	if before < p.entered || arrived < p.arrived {
 		p.entered, p.arrived = 0, 0
 	}
 	if arrived > p.arrived {
-		p.lost = 0
+		p.lost, p.entered = 0, after
 	} else {
-		p.lost += entered - p.entered
+		p.lost, p.entered = p.lost+before-p.entered, before
 	}
-	p.entered, p.arrived = entered, arrived
+	p.arrived = arrived
 }
 
 // readPassage adds up the counters of our two chains in a listing of them.

@@ -50,22 +50,22 @@ func (r *Runner) KeptOut(ctx context.Context) ([]service.Problem, error) {
 
 // lost is how many connections and flows have not arrived since one has.
 func (r *Runner) lost(ctx context.Context, f service.Family) (uint64, error) {
-	var entered, arrived uint64
-	for _, chain := range []string{inputChain, arrivedChain} { // in this order: what is between them now is not lost
+	var counted [3]uint64
+	for i, chain := range []string{inputChain, arrivedChain, inputChain} { // one list of both would have all portals in it
 		list, err := nft(ctx, "-j", "list", "chain", wordsOf(f).nft, r.config.Table, chain)
 		if err != nil {
 			return 0, err
 		}
-		e, a, err := readPassage(list)
+		entered, arrived, err := readPassage(list)
 		if err != nil {
 			return 0, err
 		}
-		entered, arrived = entered+e, arrived+a
+		counted[i] = entered + arrived // one of them is 0
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.passed[f]
-	p.see(entered, arrived)
+	p.see(counted[0], counted[1], counted[2])
 	r.passed[f] = p
 	return p.lost, nil
 }

@@ -25,7 +25,24 @@ func TestCase54_LostIsWhatCameSinceTheLastThatArrived(t *testing.T) {
 		{1, 1, 0}, // and again
 		{2, 1, 1},
 	} {
-		p.see(s.entered, s.arrived)
+		p.see(s.entered, s.arrived, s.entered)
+		assert.Equal(t, s.lost, p.lost, "look %d", i)
+	}
+}
+
+// What comes while it is counted is not lost, not at the next look either.
+func TestCase54_PassageWhileItIsCounted(t *testing.T) {
+	t.Parallel()
+	var p passage
+	for i, s := range []struct{ before, arrived, after, lost uint64 }{
+		{4, 0, 4, 4},
+		{4, 16, 20, 0}, // all of these, which had come after the first count
+		{20, 16, 20, 0},
+		{20, 18, 24, 0},
+		{24, 20, 24, 0},
+		{25, 20, 25, 1},
+	} {
+		p.see(s.before, s.arrived, s.after)
 		assert.Equal(t, s.lost, p.lost, "look %d", i)
 	}
 }
