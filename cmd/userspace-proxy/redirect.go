@@ -136,8 +136,8 @@ func (o *options) chooseRedirect(ctx context.Context, facts node.Facts, log logr
 	log.Infof("redirect: %s (--redirect=%s; %s %s%s), listeners on %s", kind.name, o.redirect, here.version, works, others, inOrder(listen))
 	watch, _ := rules.(watcher)
 	guards, _ := rules.(guarded)
-	all := &nodeRules{rules: rules, own: made.Listen, kinds: o.kindsBut(kind.name), transparency: shown, log: log}
-	all.reset()
+	kinds := o.kindsBut(kind.name)
+	all := &nodeRules{rules: rules, own: made.Listen, kinds: kinds, others: kinds, transparency: shown, log: log}
 	return redirection{
 		way: kind.name, listen: listen, mark: o.meant.mark, watch: watch, hits: hitsOf(rules), guards: guards,
 		rules: all, forget: all.reset, transparency: shown,

@@ -83,6 +83,11 @@ func taken(name string, conn *net.UnixConn) *TakenError {
 // it may end.
 func TakeOver(ctx context.Context, name string) (h *Hold, from *Predecessor, err error) {
 	var conn *net.UnixConn
+	defer func() {
+		if err != nil && conn != nil {
+			_ = conn.Close() // who has yielded need not wait
+		}
+	}()
 	for {
 		h, err := Take(name)
 		var other *TakenError

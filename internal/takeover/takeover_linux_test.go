@@ -286,9 +286,7 @@ func TestStrangers(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("it starts a process as another user, which needs root")
-	}
+	nettest.Need(t) // root, to start a process as another user
 	t.Run("has the name", func(t *testing.T) {
 		t.Parallel()
 		begin(t, "holder", nameOf(t))
