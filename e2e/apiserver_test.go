@@ -105,10 +105,9 @@ func testComeAndGo(t *testing.T, c apiCase) {
 	c.expect(t, "b", "c")
 
 	c.put(t, c.web(0, 0)) // all slices deleted
-	requireNoAnswer(t, c.bed.Client, c.v4+":80")
 	for _, network := range []string{"tcp", "udp"} {
-		c.bed.Client.AssertRefused(t, network, c.v4+":80")
-		c.bed.Client.AssertRefused(t, network, "["+c.v6+"]:80")
+		requireRefusal(t, c.bed.Client, target{network, c.v4 + ":80"})
+		requireRefusal(t, c.bed.Client, target{network, "[" + c.v6 + "]:80"})
 	}
 	c.put(t, c.web(2, 3))
 	c.expect(t, "c")
@@ -279,7 +278,6 @@ func TestServerWithoutEndpointSlices(t *testing.T) {
 	require.NoError(t, err)
 	requireAnswers(t, bed.Client, to, "a", "b")
 	require.NoError(t, endpoints.Delete(t.Context(), "web", metav1.DeleteOptions{}))
-	requireNoAnswer(t, bed.Client, to.address)
-	bed.Client.AssertRefused(t, to.network, to.address)
+	requireRefusal(t, bed.Client, to)
 	p.stop(t)
 }

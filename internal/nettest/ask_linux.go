@@ -112,12 +112,13 @@ func (h *Host) dialSoon(ctx context.Context, network, address string) (net.Conn,
 // No answer is not a refusal. The network is "tcp" or "udp".
 func (h *Host) AssertRefused(t testing.TB, network, address string) bool {
 	t.Helper()
-	err := h.refusal(network, address)
+	err := h.Refusal(context.Background(), network, address)
 	return assert.ErrorIs(t, err, syscall.ECONNREFUSED, "%s from %s to %s", network, h.Name, address)
 }
 
-func (h *Host) refusal(network, address string) error {
-	ctx := context.Background()
+// Refusal is why a connection, or a datagram, from the host is not answered;
+// nil where it is. AssertRefused says what is a refusal.
+func (h *Host) Refusal(ctx context.Context, network, address string) error {
 	if network == "udp" {
 		_, err := h.ExchangeUDP(ctx, address, "anybody there?")
 		return err
