@@ -6,7 +6,7 @@ BINARY := bin/userspace-proxy
 .PHONY: help build demo controlplane test lint e2e e2e-cluster fuzz bench bench-micro bench-rules clean
 
 help: ## this list
-	@sed -nE 's/^([a-z0-9-]+):.*## (.*)$$/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/userspace-proxy
 	CGO_ENABLED=0 go build -trimpath -o $(BINARY) ./cmd/userspace-proxy
@@ -30,7 +30,7 @@ e2e: ## only the end-to-end tests: the binary in network namespaces (root)
 	@scripts/controlplane.sh
 	@scripts/e2e.sh
 
-e2e-cluster: ## Kubernetes' own specs on three nodes of this machine, and what a load loses there (root; an hour and a half, 25 minutes of it for building, once); writes docs/conformance.md
+e2e-cluster: ## Kubernetes' own specs on three nodes of this machine (root, an hour and three quarters); writes docs/conformance.md
 	@e2e/cluster/conformance.sh
 
 fuzz: ## every fuzz target for FUZZTIME (5s)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,11 +18,16 @@ import (
 
 var update = flag.Bool("update", false, "write the lines that links to code should have")
 
-// link is [text](target). Text that is code names what stands at the target's line.
-var link = regexp.MustCompile(`\[([^\]\n]+)\]\(([^)\s]+)\)`)
+var (
+	// link is [text](target). Text that is code names what stands at the target's line.
+	link         = regexp.MustCompile(`\[([^\]\n]+)\]\(([^)\s]+)\)`)
+	heading      = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	notInAnchors = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
 
-// TestLinks: every relative link leads to something, and every link to a line
-// of code leads to where the name in its text is declared.
+// TestLinks: every relative link leads to something, one to a heading of a page
+// to a heading that is there, and one to a line of code to where the name in its
+// text is declared.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	for _, page := range pages(t) {
@@ -32,7 +38,7 @@ func TestLinks(t *testing.T) {
 			var faults []string
 			fixed := link.ReplaceAllStringFunc(string(text), func(s string) string {
 				parts := link.FindStringSubmatch(s)
-				target, err := check(filepath.Dir(page), parts[1], parts[2])
+				target, err := check(page, parts[1], parts[2])
 				if err != nil {
 					faults = append(faults, fmt.Sprintf("%s: %v", s, err))
 				}
@@ -63,22 +69,32 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// check says what is wrong with a link, and what its target should be.
-func check(dir, text, target string) (string, error) {
-	if strings.Contains(target, "://") || strings.HasPrefix(target, "#") || strings.HasPrefix(target, "mailto:") {
+// check says what is wrong with a link of a page, and what its target should be.
+func check(page, text, target string) (string, error) {
+	if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
 		return target, nil
 	}
 	path, anchor, _ := strings.Cut(target, "#")
-	content, err := os.ReadFile(filepath.Join(dir, path))
-	if info, statErr := os.Stat(filepath.Join(dir, path)); statErr == nil && info.IsDir() {
+	to := page
+	if path != "" {
+		to = filepath.Join(filepath.Dir(page), path)
+	}
+	if info, err := os.Stat(to); err == nil && info.IsDir() {
 		return target, nil
 	}
+	content, err := os.ReadFile(to)
 	if err != nil {
 		return target, fmt.Errorf("leads nowhere: %w", err)
 	}
+	if anchor == "" {
+		return target, nil
+	}
 	line, err := strconv.Atoi(strings.TrimPrefix(anchor, "L"))
-	if err != nil { // to a page, or a heading of one
-		return target, nil //nolint:nilerr // not a line
+	if err != nil {
+		if !slices.Contains(anchors(string(content)), anchor) {
+			return target, fmt.Errorf("%s has no such heading", to)
+		}
+		return target, nil
 	}
 	want, err := declaration(string(content), strings.Trim(text, "`"))
 	if err != nil {
@@ -88,6 +104,15 @@ func check(dir, text, target string) (string, error) {
 		return fmt.Sprintf("%s#L%d", path, want), fmt.Errorf("it is at line %d", want)
 	}
 	return target, nil
+}
+
+// anchors are what links call the headings of a page.
+func anchors(content string) []string {
+	var all []string
+	for _, found := range heading.FindAllStringSubmatch(content, -1) {
+		all = append(all, strings.ReplaceAll(notInAnchors.ReplaceAllString(strings.ToLower(found[1]), ""), " ", "-"))
+	}
+	return all
 }
 
 // declaration is the line at which a Go file declares a name: "Type", "function"

@@ -239,7 +239,7 @@ func semanticsDocument(t *testing.T, ways []way, seen map[string]string) string 
 		"Written by a run of `TestSemantics` in [e2e](../e2e/semantics_test.go), which sends TCP and UDP from a\n" +
 		"neighbour, from a pod and from the node itself to a portal of each kind. 🟢 is what was\n" +
 		"seen to be so, 🔴 what was not. What a field means in every case is in the tables of\n" +
-		"`config.Resolve`; the column *resolved* counts its tests of that name.\n\n")
+		"`config.Resolve`: *resolved* has the name of its tests, and how many functions they are.\n\n")
 	b.WriteString("Not traffic to a portal, and tested beside this: `healthCheckNodePort`\n" +
 		"([internal/healthport](../internal/healthport)), an endpoint that does not answer the dial\n" +
 		"([proxy](../proxy/cases_linux_test.go)), rolling endpoints ([e2e](../e2e/rolling_test.go)), senders that\n" +
@@ -262,7 +262,7 @@ func semanticsDocument(t *testing.T, ways []way, seen map[string]string) string 
 		}
 		resolved := "🔴"
 		if n > 0 {
-			resolved = fmt.Sprintf("`TestSemantics_…%s` %d", row.resolved, n)
+			resolved = fmt.Sprintf("`TestSemantics_*%s` %d", row.resolved, n)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |", row.field, row.rule, resolved)
 		for _, w := range ways {

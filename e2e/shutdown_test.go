@@ -77,9 +77,9 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	})
 }
 
-// TestStopLeavesNothingWithoutRules: with --redirect=none nothing that the
+// TestCase50_StopLeavesNothingWithoutRules: with --redirect=none nothing that the
 // proxy did outlives it.
-func TestStopLeavesNothingWithoutRules(t *testing.T) {
+func TestCase50_StopLeavesNothingWithoutRules(t *testing.T) {
 	t.Parallel()
 	nettest.Need(t, "nft", "ip")
 	bed := nettest.New(t)

@@ -62,7 +62,7 @@ func find(ctx context.Context, c Config, k Kind, f service.Family) (*commands, e
 func (c *commands) recent() error {
 	version := func() []int { a, b, c := c.GetIptablesVersion(); return []int{a, b, c} }()
 	if slices.Compare(version, []int{1, 6, 2}) < 0 {
-		return fmt.Errorf("%s is too old: from 1.6.2 on (2018) iptables-restore can be told how long to wait for the xtables lock", c.version)
+		return fmt.Errorf("%s is too old: from 1.6.2 on (2018) iptables-restore can be told how long to wait for the xtables lock; upgrade iptables", c.version)
 	}
 	return nil
 }

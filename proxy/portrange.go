@@ -60,5 +60,5 @@ func (r *portRange) open(place socketPlace, addr netip.Addr, try func(netip.Addr
 			return err
 		}
 	}
-	return fmt.Errorf("every %s port of %v in %d-%d is in use, or was a moment ago", place.protocol, addr, r.First, r.Last)
+	return fmt.Errorf("every %s port of %v in %d-%d is in use, or was a moment ago: give a wider --proxy-port-range", place.protocol, addr, r.First, r.Last)
 }

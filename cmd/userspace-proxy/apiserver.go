@@ -41,7 +41,7 @@ type apiOptions struct {
 func (a *apiOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.kubeconfig, "kubeconfig", "", "follow the Services of the API server that this `file` leads to; without any source a pod follows its cluster's")
 	fs.StringVar(&a.master, "master", "", "follow the Services of the API server at this `url`, which wins over the kubeconfig's")
-	fs.DurationVar(&a.syncPeriod, "config-sync-period", 15*time.Minute, "take over the whole state of the API server this often, without a change too")
+	fs.DurationVar(&a.syncPeriod, "config-sync-period", 15*time.Minute, "send all that is known of the API server on this often, without a change too")
 	fs.Float32Var(&a.qps, "kube-api-qps", 5, "send the API server at most this `number` of requests a second, on average")
 	fs.Int32Var(&a.burst, "kube-api-burst", 10, "send the API server at most this `number` of requests at once")
 	fs.StringVar(&a.contentType, "kube-api-content-type", "application/vnd.kubernetes.protobuf", "speak this `type` of content with the API server")

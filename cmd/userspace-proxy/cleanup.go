@@ -17,9 +17,10 @@ func (m *Main) newCleanup() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove every rule and address that a run has left",
-		Long: `Removes the rules and listening addresses that any version of userspace-proxy
-may have left on this machine, and nothing else. Connections that were led by
-the rules end. It may run as often as you like; it needs root or CAP_NET_ADMIN.`,
+		Long: `Removes what any version of userspace-proxy may have left on this machine:
+rules, listening addresses, and the policy routing of --transparent; nothing
+else. Connections that were led by the rules end. It may run as often as you
+like; it needs root or CAP_NET_ADMIN.`,
 		Example:               `  userspace-proxy cleanup`,
 		DisableFlagsInUseLine: true,
 		Args:                  noArgs,

@@ -121,7 +121,7 @@ func (o *options) addEtcdFlags(fs *pflag.FlagSet) {
 	grouped(fs, groupSources, func(fs *pflag.FlagSet) {
 		fs.StringSliceVar(&o.etcd.Servers, "etcd-servers", nil, "read Services, EndpointSlices and Endpoints from the etcd at these `URLs`, a comma-separated list; a cluster's own etcd for instance, without its API server")
 		fs.StringVar(&o.etcd.Prefix, "etcd-prefix", etcd.DefaultPrefix, "the `prefix` of the keys in etcd")
-		fs.StringVar(&o.etcd.CAFile, "etcd-cafile", "", "the PEM `file` with those who may sign the certificates of etcd's servers, where the system's do not")
+		fs.StringVar(&o.etcd.CAFile, "etcd-cafile", "", "the PEM `file` with the CA certificates that etcd's servers are checked against; without it the system's")
 		fs.StringVar(&o.etcd.CertFile, "etcd-certfile", "", "the PEM `file` with the certificate to show to etcd; its user must be allowed to read the prefix")
 		fs.StringVar(&o.etcd.KeyFile, "etcd-keyfile", "", "the PEM `file` with the key of that certificate")
 	})

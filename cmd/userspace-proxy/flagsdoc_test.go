@@ -82,9 +82,9 @@ const flagsDocFields = `
 
 ` + "`--config`" + ` reads a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1). A field that
 is set stands for its flag, unless the flag is given too; one that is empty or 0 leaves
-the flag's default, as with kube-proxy. Fields that are not in this table concern proxies
-in the kernel: those that are set are named in one warning. Unknown fields are told and
-passed over.
+the flag's default, as with kube-proxy. But ` + "`oomScoreAdj`, `conntrack.maxPerCore`, `conntrack.min`,\n`conntrack.tcpEstablishedTimeout` and `conntrack.tcpCloseWaitTimeout`" + ` count where they are there,
+0 too. Fields that are not in this table concern proxies in the kernel: those that are set
+are named in one warning. Unknown fields are told and passed over.
 
 | field | flag |
 |---|---|

@@ -68,9 +68,9 @@ func (s *server) addSyncMetrics(set metric.Set) {
 		"It is ahead of `kubeproxy_sync_proxy_rules_last_timestamp_seconds`, and that is older than `--sync-period`: something hangs or fails.")
 	const late = "It stays above 0: changes are not served."
 	services := asked(set.AskedCounter, "sync_proxy_rules_service_changes_total", "Services that came, went or changed.", "")
-	servicesPending := asked(set.AskedGauge, "sync_proxy_rules_service_changes_pending", "Of them those that are not served yet.", late)
+	servicesPending := asked(set.AskedGauge, "sync_proxy_rules_service_changes_pending", "Services that came, went or changed, and are not served so yet.", late)
 	endpoints := asked(set.AskedCounter, "sync_proxy_rules_endpoint_changes_total", "Services whose endpoints came, went or changed.", "")
-	endpointsPending := asked(set.AskedGauge, "sync_proxy_rules_endpoint_changes_pending", "Of them those that are not served yet.", late)
+	endpointsPending := asked(set.AskedGauge, "sync_proxy_rules_endpoint_changes_pending", "Services whose endpoints came, went or changed, and are not served so yet.", late)
 	s.programming = set.Histogram(metric.Def{
 		Name:    "kubeproxy_network_programming_duration_seconds",
 		Help:    "Time from a change of a Pod or Service, as its EndpointSlice tells (annotation endpoints.kubernetes.io/last-change-trigger-time), until it is served here.",

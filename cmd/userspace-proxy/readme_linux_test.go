@@ -159,14 +159,3 @@ func alike(s string) string {
 	}
 	return s
 }
-
-// TestREADME_links: what the README links to is there.
-func TestREADME_links(t *testing.T) {
-	t.Parallel()
-	links := regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(readme(t), -1)
-	require.NotEmpty(t, links)
-	for _, link := range links {
-		_, err := os.Stat(filepath.Join(root, link[1]))
-		assert.NoError(t, err)
-	}
-}

@@ -30,26 +30,29 @@ func (o *tuningOptions) addFlags(fs *pflag.FlagSet) {
 	fs.Int32Var(&o.maxPerCore, "conntrack-max-per-core", 32*1024, "have the kernel track this `number` of connections for each core; 0 leaves it as it is"+node)
 	fs.Int32Var(&o.min, "conntrack-min", 128*1024, "and this `number` at least"+node)
 	fs.DurationVar(&o.tcpEstablished, "conntrack-tcp-timeout-established", 24*time.Hour, "have the kernel forget a connection without traffic after this time; 0 leaves it as it is"+node)
-	fs.DurationVar(&o.tcpCloseWait, "conntrack-tcp-timeout-close-wait", time.Hour, "the same once the server has closed"+node)
+	fs.DurationVar(&o.tcpCloseWait, "conntrack-tcp-timeout-close-wait", time.Hour, "have the kernel forget a connection without traffic after this time once one side has closed; 0 leaves it as it is"+node)
 	fs.BoolVar(&o.tcpBeLiberal, "conntrack-tcp-be-liberal", false, "have the kernel take packets that are out of the window as part of their connection")
 	fs.DurationVar(&o.udp, "conntrack-udp-timeout", 0, "have the kernel forget datagrams without a reply after this time; 0 leaves it as it is")
-	fs.DurationVar(&o.udpStream, "conntrack-udp-timeout-stream", 0, "the same for those with one")
+	fs.DurationVar(&o.udpStream, "conntrack-udp-timeout-stream", 0, "have the kernel forget datagrams that have had a reply after this time; 0 leaves it as it is")
 }
 
 func (o *tuningOptions) check(c *checks) {
 	if o.oomScoreAdj < -1000 || o.oomScoreAdj > 1000 {
 		c.check("--oom-score-adj", fmt.Errorf("must be from -1000 to 1000, got %d", o.oomScoreAdj))
 	}
-	for flag, negative := range map[string]bool{
-		"--conntrack-max-per-core":            o.maxPerCore < 0,
-		"--conntrack-min":                     o.min < 0,
-		"--conntrack-tcp-timeout-established": o.tcpEstablished < 0,
-		"--conntrack-tcp-timeout-close-wait":  o.tcpCloseWait < 0,
-		"--conntrack-udp-timeout":             o.udp < 0,
-		"--conntrack-udp-timeout-stream":      o.udpStream < 0,
+	for flag, got := range map[string]int32{"--conntrack-max-per-core": o.maxPerCore, "--conntrack-min": o.min} {
+		if got < 0 {
+			c.check(flag, fmt.Errorf("must not be below 0, got %d", got))
+		}
+	}
+	for flag, got := range map[string]time.Duration{
+		"--conntrack-tcp-timeout-established": o.tcpEstablished,
+		"--conntrack-tcp-timeout-close-wait":  o.tcpCloseWait,
+		"--conntrack-udp-timeout":             o.udp,
+		"--conntrack-udp-timeout-stream":      o.udpStream,
 	} {
-		if negative {
-			c.check(flag, errors.New("must not be below 0"))
+		if got < 0 {
+			c.check(flag, fmt.Errorf("must not be below 0, got %s", got))
 		}
 	}
 }

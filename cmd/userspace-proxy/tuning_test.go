@@ -48,5 +48,5 @@ func TestTuning_faults(t *testing.T) {
 	t.Parallel()
 	code, _, stderr := run(t, "", "--file=-", "--oom-score-adj=-1001", "--conntrack-min=-1")
 	assert.Equal(t, 2, code)
-	assert.Equal(t, lines("--oom-score-adj: must be from -1000 to 1000, got -1001", "--conntrack-min: must not be below 0"), stderr)
+	assert.Equal(t, lines("--oom-score-adj: must be from -1000 to 1000, got -1001", "--conntrack-min: must not be below 0, got -1"), stderr)
 }

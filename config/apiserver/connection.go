@@ -71,7 +71,7 @@ func (c Connection) load() (*rest.Config, error) {
 		ClusterInfo: clientcmdapi.Cluster{Server: c.Master},
 	}).ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		err = errors.New("it has no current-context with a cluster, so no server is known")
+		err = errors.New("it has no current-context with a cluster, so no server is known: choose one with kubectl config use-context")
 	}
 	if err != nil {
 		return nil, c.failed(err)

@@ -8,6 +8,7 @@ set -euo pipefail
 . "$(dirname "$0")/env.sh"
 nodes=${NODES:-3}
 proxy=${1:-none}
+[ -d /sys/fs/cgroup/cpuset ] || { echo "up.sh needs cgroups of version 1: boot with systemd.unified_cgroup_hierarchy=0" >&2; exit 1; }
 [ -x "$kube" ] || { echo "run build.sh first" >&2; exit 1; }
 if [ -e "$work/nodes/1.pid" ] && kill -0 "$(cat "$work/nodes/1.pid")" 2>/dev/null; then
   echo "it runs already; down.sh ends it" >&2

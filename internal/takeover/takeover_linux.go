@@ -80,7 +80,8 @@ func taken(name string, conn *net.UnixConn) *TakenError {
 
 // TakeOver takes a name, from the process that has it where one does, which it asks
 // to yield; from is nil where nobody had it. That process waits for Serving before
-// it may end.
+// it may end. The call waits as long as the other needs to yield, or until ctx is
+// done; the error is a *TakenError where a stranger has the name.
 func TakeOver(ctx context.Context, name string) (h *Hold, from *Predecessor, err error) {
 	var conn *net.UnixConn
 	defer func() {
@@ -199,8 +200,8 @@ type Successor struct {
 	conn *net.UnixConn
 }
 
-// Yield gives the name up and hands state over, as JSON. The one that has asked may
-// be gone by then: Regain finds out.
+// Yield gives the name up and hands state over, as JSON. It waits 30 s at most for
+// the other to take it. The one that has asked may be gone by then: Regain finds out.
 func (s *Successor) Yield(state any) error {
 	if err := s.hold.socket.Close(); err != nil {
 		return fmt.Errorf("giving up the name %s: %w", s.hold.name, err)

@@ -19,7 +19,7 @@ var (
 	// ErrUnsupported says that this is not Linux.
 	ErrUnsupported = errors.New("only Linux can dial from a client's address")
 	// ErrNoRight says that the kernel lets this process do nothing of the kind.
-	ErrNoRight = errors.New("no right to dial from clients' addresses: needs root or CAP_NET_ADMIN")
+	ErrNoRight = errors.New("no right to dial from clients' addresses: needs root or CAP_NET_ADMIN, or leave --transparent out")
 	// ErrDamaged says that a rule or a route is gone or another.
 	ErrDamaged = errors.New("somebody has changed it")
 )
