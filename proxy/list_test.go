@@ -118,7 +118,7 @@ func TestDescriptorsAgainstTheBudgetAreMetrics(t *testing.T) {
 	none, err := testutil.GatherAndCount(registry, names+"budget", names+"used")
 	require.NoError(t, err)
 	assert.Zero(t, none, "there is no budget yet")
-	f := start(t, Config{Metrics: metrics, Descriptors: 1100})
+	f := start(t, Config{Metrics: metrics, Descriptors: 1100 + engineDescriptors()})
 	tcp, udp := f.port(named(t, "a")), f.portNamed("dns", f.portal, udpEcho(t))
 	udp.Protocol = service.UDP
 	f.update(tcp, udp)
