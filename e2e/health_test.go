@@ -152,7 +152,7 @@ func TestHealth_beforeTheFirstSync(t *testing.T) {
 	file := writeFile(t, manifest(good()))
 	p := launch(t, bed.Node, []string{"PATH=" + path}, file, "--file", file, "--redirect=nftables", "--sync-period=5s")
 	p.expectProbes(t, 200, 503, 503)
-	assert.Equal(t, "the first reconcile is not done", p.ask("/readyz").Failing)
+	eventually(t, func() bool { return p.ask("/readyz").Failing == "the first reconcile is not done" }, saying("the first reconcile to be what is waited for"))
 	p.expectProbes(t, 503, 503, 503)
 	assert.NotEmpty(t, p.ask("/livez").Failing) // nft's own time-out may have come by now, and then something fails
 }

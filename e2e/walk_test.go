@@ -171,7 +171,7 @@ func settledStateOf(t *testing.T, p *proxy, lead way) state {
 func requireState(t *testing.T, p *proxy, lead way, want state) {
 	t.Helper()
 	var got state
-	for range 60 {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if got = stateOf(t, p, lead); assert.ObjectsAreEqual(want, got) {
 			return
 		}

@@ -80,10 +80,10 @@ func TestPortRange_rest(t *testing.T) {
 
 func TestPortRange_inUse(t *testing.T) {
 	t.Parallel()
-	r := newPortRange(service.PortRange{First: 65535, Last: 65535})
 	at := socketPlace{service.IPv6, service.TCP}
 	other := errors.New("other")
 	for says, err := range map[string]error{"every TCP port of fd77::1 in 65535-65535 is in use": syscall.EADDRINUSE, "other": other} {
+		r := newPortRange(service.PortRange{First: 65535, Last: 65535})
 		assert.ErrorContains(t, r.open(at, netip.MustParseAddr("fd77::1"), func(netip.AddrPort) error { return err }), says)
 	}
 }
