@@ -90,7 +90,7 @@ func TestWithoutRights(t *testing.T) {
 		},
 		"no right to dial from clients' addresses": {
 			append(status, "--file", file, "--transparent"), 1,
-			"--transparent: no right to dial from clients' addresses: needs root or CAP_NET_ADMIN",
+			"--transparent: no right to dial from clients' addresses: needs root or CAP_NET_ADMIN, or leave --transparent out",
 		},
 		"no right to clean up": {
 			[]string{"cleanup"}, 1,
