@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -40,16 +41,27 @@ type Config struct {
 
 // CheckAddress says what is wrong with an address to bind, as flags have it.
 func CheckAddress(address string) error {
-	if address == "" {
-		return nil
-	}
-	if _, err := netip.ParseAddrPort(address); err != nil {
-		return fmt.Errorf("%q is not an IP address and a port like 127.0.0.1:10249 or [::1]:10249, nor empty for none", address)
+	for _, one := range eachFamily(address) {
+		if _, err := netip.ParseAddrPort(one); err != nil {
+			return fmt.Errorf("%q is not an IP address and a port like 127.0.0.1:10249 or [::1]:10249, nor a port alone like :10256 for all addresses of this machine, nor empty for none", address)
+		}
 	}
 	return nil
 }
 
-// Server is a server for each address. Close it, or let Run do so.
+// eachFamily are the addresses to bind where flags have this one: a port alone is
+// a socket for each family.
+func eachFamily(address string) []string {
+	switch {
+	case address == "":
+		return nil
+	case strings.HasPrefix(address, ":"):
+		return []string{"0.0.0.0" + address, "[::]" + address}
+	}
+	return []string{address}
+}
+
+// Server is a server for each flag's addresses. Close it, or let Run do so.
 type Server struct {
 	places []*place
 	log    logrus.FieldLogger
@@ -59,7 +71,7 @@ type Server struct {
 type place struct {
 	flag, address string
 	socket        net.Listener // nil: it cannot be bound yet
-	server        *http.Server
+	server        *http.Server // of all places of the flag
 }
 
 // bindAgain is how soon an address that could not be bound is tried again, as
@@ -68,29 +80,31 @@ const bindAgain = 5 * time.Second
 
 // Listen binds the addresses, so that from now on clients wait instead of
 // being refused. With HardFail one that cannot be bound is an error, which names
-// the flag; otherwise Run tries it again.
+// the flag; otherwise Run tries it again. Of both families the machine may have one.
 func Listen(c Config) (*Server, error) {
 	s := &Server{log: c.Log}
 	for _, at := range []struct {
 		flag, address string
-		handler       http.Handler
+		server        *http.Server
 	}{
-		{"--healthz-bind-address", c.HealthAddress, healthOnly(c)},
-		{"--metrics-bind-address", c.MetricsAddress, everything(c)},
+		{"--healthz-bind-address", c.HealthAddress, c.server(healthOnly(c))},
+		{"--metrics-bind-address", c.MetricsAddress, c.server(everything(c))},
 	} {
-		if at.address == "" {
-			continue
+		addresses := eachFamily(at.address)
+		for _, address := range addresses {
+			p := &place{flag: at.flag, address: address, server: at.server}
+			switch err := p.bind(c.Log); {
+			case err == nil:
+			case len(addresses) > 1 && errors.Is(err, syscall.EAFNOSUPPORT):
+				continue
+			case c.HardFail:
+				s.Close()
+				return nil, err
+			default:
+				c.Log.Errorf("%v; trying again every %v", err, bindAgain)
+			}
+			s.places = append(s.places, p)
 		}
-		p := &place{flag: at.flag, address: at.address, server: c.server(at.handler)}
-		switch err := p.bind(c.Log); {
-		case err == nil:
-		case c.HardFail:
-			s.Close()
-			return nil, err
-		default:
-			c.Log.Errorf("%v; trying again every %v", err, bindAgain)
-		}
-		s.places = append(s.places, p)
 	}
 	return s, nil
 }
@@ -199,7 +213,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	for _, p := range s.places {
+	for _, p := range s.places { // two of one server: the second time nothing is left to do
 		if p.server.Shutdown(ctx) != nil {
 			_ = p.server.Close() // clients that take longer have had their time
 		}
