@@ -31,6 +31,7 @@ type Server struct {
 	mu       sync.Mutex                   // guards what follows
 	want     map[place]config.HealthCheck // no two at one address
 	problems map[place]service.Problem
+	failed   []*http.Server // whose sockets have failed
 
 	open    map[place]*http.Server // Run's alone
 	serving sync.WaitGroup
@@ -90,7 +91,8 @@ func (s *Server) Problems() []service.Problem {
 	return slices.Collect(maps.Values(s.problems))
 }
 
-// retry is how soon a port that could not be opened is tried again.
+// retry is how soon a port that could not be opened, or whose socket has failed,
+// is tried again.
 const retry = time.Second
 
 // Run opens and closes ports until ctx ends, and returns when all are closed. It
@@ -114,8 +116,15 @@ func (s *Server) Run(ctx context.Context) error {
 // reopen makes the ports that are open those that are wanted.
 func (s *Server) reopen() {
 	s.mu.Lock()
-	want := s.want
+	want, failed := s.want, s.failed
+	s.failed = nil
 	s.mu.Unlock()
+	for p, server := range s.open {
+		if slices.Contains(failed, server) {
+			_ = server.Close() // with the connections that it still has
+			delete(s.open, p)
+		}
+	}
 	s.closeBut(want) // first: one may want what another had
 	for p := range want {
 		if s.open[p] == nil {
@@ -157,12 +166,22 @@ func (s *Server) listen(p place) error {
 		ErrorLog:          log.New(debugWriter{s.log}, "", 0),
 	}
 	s.open[p] = server
-	s.serving.Go(func() {
-		if err := server.Serve(socket); !errors.Is(err, http.ErrServerClosed) {
-			s.log.WithError(err).Errorf("health check of Service %s/%s at %s has ended", p.service.Namespace, p.service.Name, p.at)
-		}
-	})
+	s.serving.Go(func() { s.serve(server, socket, p) })
 	return nil
+}
+
+// serve answers at a port until its server is closed. Where the socket fails Run
+// opens the port anew.
+func (s *Server) serve(server *http.Server, socket net.Listener, p place) {
+	err := server.Serve(socket) // closes it
+	if errors.Is(err, http.ErrServerClosed) {
+		return
+	}
+	s.log.WithError(err).Errorf("health check of Service %s/%s at %s: the socket has failed; opening it again every %v",
+		p.service.Namespace, p.service.Name, p.at, retry)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = append(s.failed, server)
 }
 
 type debugWriter struct{ log logrus.FieldLogger }

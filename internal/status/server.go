@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hashicorp/go-multierror"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
@@ -74,8 +73,8 @@ type place struct {
 	server        *http.Server // of all places of the flag
 }
 
-// bindAgain is how soon an address that could not be bound is tried again, as
-// kube-proxy does.
+// bindAgain is how soon an address that could not be bound, or whose socket has
+// failed, is tried again, as kube-proxy does.
 const bindAgain = 5 * time.Second
 
 // Listen binds the addresses, so that from now on clients wait instead of
@@ -120,20 +119,28 @@ func (p *place) bind(log logrus.FieldLogger) error {
 	return nil
 }
 
-// serve answers until the server is closed, and before that binds the address
-// where that is not done, until ctx ends.
-func (p *place) serve(ctx context.Context, log logrus.FieldLogger) error {
+// serve answers until the server is closed, or ctx ends. It binds the address where
+// that is not done, and again where the socket fails: a restart would do no more, and
+// end connections that nothing is wrong with.
+func (p *place) serve(ctx context.Context, log logrus.FieldLogger) {
 	again := time.NewTicker(bindAgain)
 	defer again.Stop()
-	for p.socket == nil {
-		select {
-		case <-ctx.Done():
-			return http.ErrServerClosed
-		case <-again.C:
-			_ = p.bind(log) // why it cannot be bound is said already
+	for {
+		for p.socket == nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-again.C:
+				_ = p.bind(log) // why it cannot be bound is said already
+			}
 		}
+		err := p.server.Serve(p.socket) // closes it
+		if errors.Is(err, http.ErrServerClosed) {
+			return
+		}
+		log.Errorf("%s %s: the socket has failed: %v; binding it again every %v", p.flag, p.address, err, bindAgain)
+		p.socket = nil
 	}
-	return p.server.Serve(p.socket)
 }
 
 // listen binds one address in its own family alone: 0.0.0.0 is not ::.
@@ -187,27 +194,14 @@ func (s *Server) Addresses() []net.Addr {
 // Run answers until ctx ends, lets the requests that are being answered come
 // to their end for a moment, and closes everything.
 func (s *Server) Run(ctx context.Context) error {
-	running, stop := context.WithCancel(ctx)
-	defer stop()
 	var all sync.WaitGroup
-	errs := make([]error, len(s.places))
-	for i, p := range s.places {
-		all.Go(func() {
-			defer stop()
-			errs[i] = p.serve(running, s.log)
-		})
+	for _, p := range s.places {
+		all.Go(func() { p.serve(ctx, s.log) })
 	}
-	<-running.Done()
+	<-ctx.Done()
 	s.shutdown()
 	all.Wait()
-
-	var failed *multierror.Error
-	for _, err := range errs {
-		if !errors.Is(err, http.ErrServerClosed) {
-			failed = multierror.Append(failed, fmt.Errorf("status server: %w", err))
-		}
-	}
-	return failed.ErrorOrNil()
+	return nil
 }
 
 func (s *Server) shutdown() {

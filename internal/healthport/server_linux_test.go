@@ -1,0 +1,50 @@
+package healthport
+
+import (
+	"net/netip"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/userspace-proxy/userspace-proxy/config"
+)
+
+// TestOpensAgain: where a socket fails, as after ss -K, the port is opened again.
+func TestOpensAgain(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	at := netip.AddrPortFrom(netip.MustParseAddr("127.66.90.5"), freePort(t, "127.66.90.5"))
+	s.Set([]config.HealthCheck{check("web", at.Port(), 1)}, []netip.Addr{at.Addr()})
+	for range 2 {
+		requireGot(t, at, got{200, "1", body("1", "true")})
+		breakListener(t, at)
+	}
+	requireGot(t, at, got{200, "1", body("1", "true")})
+	assert.Empty(t, s.Problems())
+}
+
+// breakListener leaves the socket of this process that listens at a place as ss -K
+// does: accept(2) fails from then on.
+func breakListener(t *testing.T, at netip.AddrPort) {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, entry := range open {
+		fd, err := strconv.Atoi(entry.Name())
+		require.NoError(t, err)
+		address, err := unix.Getsockname(fd)
+		v4, ok := address.(*unix.SockaddrInet4)
+		if err != nil || !ok || netip.AddrPortFrom(netip.AddrFrom4(v4.Addr), uint16(v4.Port)) != at {
+			continue
+		}
+		if listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && listens == 1 {
+			require.NoError(t, unix.Shutdown(fd, unix.SHUT_RD))
+			return
+		}
+	}
+	require.Fail(t, "nobody listens", "%s", at)
+}
