@@ -18,6 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/internal/connlimit"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -34,8 +35,14 @@ type Server struct {
 	failed   []*http.Server // whose sockets have failed
 
 	open    map[place]*http.Server // Run's alone
+	limit   *connlimit.Limit       // of all ports together
 	serving sync.WaitGroup
 }
+
+// mostConnections is how many may be open at all ports together. Who asks is
+// answered at once, so that many are of no use to anybody, and they are among the
+// descriptors that the data path keeps spare (see spare in package proxy).
+const mostConnections = 20
 
 // place is where one Service is asked about.
 type place struct {
@@ -49,6 +56,7 @@ func New(healthy func() bool, log logrus.FieldLogger) *Server {
 	return &Server{
 		healthy: healthy, log: log, wake: make(chan struct{}, 1),
 		want: map[place]config.HealthCheck{}, problems: map[place]service.Problem{}, open: map[place]*http.Server{},
+		limit: connlimit.New(mostConnections),
 	}
 }
 
@@ -156,15 +164,17 @@ func (s *Server) listen(p place) error {
 	if err != nil {
 		return err
 	}
+	const patience = 5 * time.Second // anybody may ask: one short question a connection
 	server := &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { s.answer(w, p) }),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      10 * time.Second,
-		IdleTimeout:       time.Minute,
+		ReadHeaderTimeout: patience,
+		ReadTimeout:       patience,
+		WriteTimeout:      patience,
 		MaxHeaderBytes:    16 << 10,
+		ConnState:         s.limit.Note,
 		ErrorLog:          log.New(debugWriter{s.log}, "", 0),
 	}
+	server.SetKeepAlivesEnabled(false)
 	s.open[p] = server
 	s.serving.Go(func() { s.serve(server, socket, p) })
 	return nil

@@ -1,10 +1,12 @@
 package healthport
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,4 +49,42 @@ func breakListener(t *testing.T, at netip.AddrPort) {
 		}
 	}
 	require.Fail(t, "nobody listens", "%s", at)
+}
+
+// TestHoldersOfConnections: whoever opens connections and says nothing keeps nobody
+// out, at no port, and takes no more descriptors than are meant for all of them. It is
+// not parallel, so that the descriptors are its own.
+func TestHoldersOfConnections(t *testing.T) {
+	s := start(t)
+	addr := netip.MustParseAddr("127.66.90.6")
+	checks := []config.HealthCheck{check("web", freePort(t, addr.String()), 1), check("other", freePort(t, addr.String()), 1)}
+	s.Set(checks, []netip.Addr{addr})
+	var at []netip.AddrPort
+	for _, c := range checks {
+		at = append(at, netip.AddrPortFrom(addr, c.Port))
+	}
+	answered := func(at netip.AddrPort) bool { g, ok := ask(t, at); return ok && g.code == 200 }
+	for _, one := range at {
+		require.Eventually(t, func() bool { return answered(one) }, patience, 10*time.Millisecond)
+	}
+
+	before := descriptors(t)
+	const held = 5 * mostConnections
+	for i := range held {
+		c, err := net.DialTimeout("tcp", at[i%2].String(), patience)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	for _, one := range at { // accepted after those that came before
+		assert.True(t, answered(one))
+	}
+	assert.LessOrEqual(t, descriptors(t), before+held+2*mostConnections, "this test's, the server's, and some that are just being closed")
+}
+
+// descriptors is how many this process has open.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(open)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
+	"github.com/userspace-proxy/userspace-proxy/internal/connlimit"
 	"github.com/userspace-proxy/userspace-proxy/internal/explain"
 )
 
@@ -77,6 +78,11 @@ type place struct {
 // failed, is tried again, as kube-proxy does.
 const bindAgain = 5 * time.Second
 
+// mostConnections is how many may be open at the addresses of each flag. Who asks
+// is answered soon, so that many are of no use to anybody, and they are among the
+// descriptors that the data path keeps spare (see spare in package proxy).
+const mostConnections = 20
+
 // Listen binds the addresses, so that from now on clients wait instead of
 // being refused. With HardFail one that cannot be bound is an error, which names
 // the flag; otherwise Run tries it again. Of both families the machine may have one.
@@ -86,7 +92,7 @@ func Listen(c Config) (*Server, error) {
 		flag, address string
 		server        *http.Server
 	}{
-		{"--healthz-bind-address", c.HealthAddress, c.server(healthOnly(c))},
+		{"--healthz-bind-address", c.HealthAddress, c.healthServer()},
 		{"--metrics-bind-address", c.MetricsAddress, c.server(everything(c))},
 	} {
 		addresses := eachFamily(at.address)
@@ -157,11 +163,20 @@ func listen(address string) (net.Listener, error) {
 	return socket, err // Listen names flag and address
 }
 
+// healthServer is for anybody who asks: one short question a connection.
+func (c Config) healthServer() *http.Server {
+	s := c.server(healthOnly(c))
+	s.ReadTimeout, s.WriteTimeout = s.ReadHeaderTimeout, s.ReadHeaderTimeout
+	s.SetKeepAlivesEnabled(false)
+	return s
+}
+
 // server is meant for a few clients that are known, and still lets nobody hold
 // a connection for ever. Profiles take their time to write.
 func (c Config) server(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
+		ConnState:         connlimit.New(mostConnections).Note,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      2 * time.Minute,

@@ -1,9 +1,13 @@
 package status
 
 import (
+	"io"
 	"net"
+	"net/http"
+	"os"
 	"runtime"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/sirupsen/logrus"
@@ -62,4 +66,36 @@ func withoutIPv6(t *testing.T, f func()) {
 		}
 	}()
 	<-done
+}
+
+// TestServer_holdersOfConnections: whoever opens connections and says nothing, or asks
+// and stays, keeps nobody out, and takes no more descriptors than are meant for it.
+// It is not parallel, so that the descriptors are its own.
+func TestServer_holdersOfConnections(t *testing.T) {
+	health, all := serve(t, Config{})
+	for _, url := range []string{health, all} {
+		address := url[len("http://"):]
+		before := descriptors(t)
+		const held = 5 * mostConnections
+		for i := range held {
+			c, err := net.DialTimeout("tcp", address, time.Minute)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = c.Close() })
+			if i%2 == 0 {
+				_, err = io.WriteString(c, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+				require.NoError(t, err)
+			}
+		}
+		// It is accepted after those that came before it.
+		assert.Equal(t, http.StatusOK, ask(t, http.MethodGet, url+"/livez").code)
+		assert.LessOrEqual(t, descriptors(t), before+held+2*mostConnections, "%s: this test's, the server's, and some that are just being closed", url)
+	}
+}
+
+// descriptors is how many this process has open.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(open)
 }
