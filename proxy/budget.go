@@ -11,7 +11,9 @@ import (
 
 // spare is the number of descriptors left to everything that is neither a
 // listener nor traffic, beside what the TCP engine keeps open: standard streams,
-// pipes of commands, the status server, watches.
+// pipes of commands, watches, and the connections of those who ask for health, for
+// metrics or at health check ports, each of which may be 20 (mostConnections in
+// internal/status and internal/healthport).
 const spare = 100
 
 // budget shares the process's descriptors out so that nobody can take them all:
