@@ -145,11 +145,15 @@ func portalsOf(p *wantPort, f service.Family) []service.Portal {
 // a family is not served.
 func (r *resolver) reportMissingFamilies() {
 	for f := range r.missing {
+		advice := "give the node an address of that family; without one nothing is lost but that family"
+		if len(r.node.Primary) == 0 {
+			advice = "give an interface of the node an address: it has none of either family, so no Service is served"
+		}
 		r.report(service.Problem{
 			Object: r.node.object(),
 			Reason: ReasonFamilyMissing,
 			Detail: "this node has no " + string(f) + " address, so the " + string(f) + " addresses of Services are not served on it",
-			Advice: "give the node an address of that family; without one nothing is lost but that family",
+			Advice: advice,
 		})
 	}
 }

@@ -216,7 +216,13 @@ func (c *controlPlane) label(t *testing.T, name, key, value string) {
 // nor even sent.
 func testNotOurs(t *testing.T, c apiCase) {
 	const proxyName = "service.kubernetes.io/service-proxy-name"
-	before := c.proxy.status(t).Sources[0]
+	var before sourceStatus
+	eventually(t, func() bool { // slices come and go by another watch than their Services
+		list, err := c.admin.DiscoveryV1().EndpointSlices(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		before = c.proxy.status(t).Sources[0]
+		return before.Endpoints == len(list.Items)
+	}, saying("what went before to be known"))
 
 	headless := c.web(0, 1)
 	headless.clusterIPs, headless.ports = nil, []port{{"stream", service.TCP, 80, 0}}

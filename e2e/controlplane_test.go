@@ -108,7 +108,7 @@ func (c *controlPlane) ready(t *testing.T) {
 	}
 	var body []byte
 	var err error
-	eventually(t, func() bool {
+	eventuallyWithin(t, recovery, func() bool { // several start at once
 		require.False(t, c.api.hasEnded(), "kube-apiserver has ended")
 		require.False(t, c.etcd.hasEnded(), "etcd has ended")
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // one that hangs is asked again

@@ -47,12 +47,15 @@ func TestDeploy(t *testing.T) {
 	require.NoError(t, err)
 	p := launchPod(t, bed.Node, cp.projected(t, daemons), cp.account(t, daemons.Spec.Template.Spec.ServiceAccountName), containerOf(t, daemons)...)
 	p.becomeHealthy(t)
-	serveNamed(t, bed.Back, "tcp", 8080, "a")
+	tcp := serveNamed(t, bed.Back, "tcp", 8080, "a")
 	cp.put(t, object{
-		name: "web", clusterIPs: []string{"10.96.0.10"}, ports: []port{{"stream", service.TCP, 80, 30080}},
-		endpoints: map[string][]string{"stream": {"10.10.2.2:8080"}},
+		name: "web", clusterIPs: []string{"10.96.0.10", "fd96::10"}, ports: []port{{"stream", service.TCP, 80, 30080}},
+		endpoints: map[string][]string{"stream": tcp}, externalIPs: []string{"10.10.2.1", "192.0.2.10", "2001:db8::10"},
 	})
-	requireAnswers(t, bed.Client, target{"tcp", "10.96.0.10:80"}, "a")
+	for _, at := range []string{"10.96.0.10:80", "[fd96::10]:80", "10.10.2.1:80", "192.0.2.10:80", "[2001:db8::10]:80"} {
+		requireAnswers(t, bed.Client, target{"tcp", at}, "a")
+	}
+	assert.Empty(t, p.problems(t))
 	eventually(t, func() bool {
 		list, err := cp.admin.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
@@ -109,7 +112,7 @@ func containerOf(t *testing.T, d *appsv1.DaemonSet) []string {
 	t.Helper()
 	container := d.Spec.Template.Spec.Containers[0]
 	require.Equal(t, []corev1.Capability{"ALL"}, container.SecurityContext.Capabilities.Drop)
-	numbers := map[corev1.Capability]uintptr{"NET_ADMIN": unix.CAP_NET_ADMIN, "NET_RAW": unix.CAP_NET_RAW, "SYS_RESOURCE": unix.CAP_SYS_RESOURCE}
+	numbers := map[corev1.Capability]uintptr{"NET_ADMIN": unix.CAP_NET_ADMIN, "NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE, "NET_RAW": unix.CAP_NET_RAW, "SYS_RESOURCE": unix.CAP_SYS_RESOURCE}
 	only := "-all"
 	for _, c := range container.SecurityContext.Capabilities.Add {
 		require.Contains(t, numbers, c)

@@ -76,7 +76,7 @@ func (r *rig) settled(t *testing.T) weight {
 		}
 		return slices.Min(all), slices.Max(all)
 	}
-	eventually(t, func() bool {
+	eventuallyWithin(t, recovery, func() bool {
 		time.Sleep(100 * time.Millisecond) // all of them take longer than flows live
 		seen = append(seen, r.proxy.weigh(t))
 		least, most := descriptors()

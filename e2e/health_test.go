@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/nettest"
+	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
 // probe is what a running proxy answers one of the probes' questions.
@@ -152,7 +153,7 @@ func TestHealth_beforeTheFirstSync(t *testing.T) {
 	file := writeFile(t, manifest(good()))
 	p := launch(t, bed.Node, []string{"PATH=" + path}, file, "--file", file, "--redirect=nftables", "--sync-period=5s")
 	p.expectProbes(t, 200, 503, 503)
-	assert.Equal(t, "the first reconcile is not done", p.ask("/readyz").Failing)
+	eventually(t, func() bool { return p.ask("/readyz").Failing == "the first reconcile is not done" }, saying("the first reconcile to be what is waited for"))
 	p.expectProbes(t, 503, 503, 503)
 	assert.NotEmpty(t, p.ask("/livez").Failing) // nft's own time-out may have come by now, and then something fails
 }
@@ -214,4 +215,35 @@ func TestHealth_descriptorsUsedUp(t *testing.T) {
 	assert.Equal(t, "descriptors are used up: new clients wait", p.ask("/healthz").Failing)
 	require.NoError(t, open[0].Close())
 	p.expectProbes(t, 200, 200, 200)
+}
+
+// TestHealth_bothFamilies: without a flag about it the node is asked at its addresses
+// in both families, by a kubelet on it and by load balancers elsewhere, and so it is
+// after another process has taken over.
+func TestHealth_bothFamilies(t *testing.T) {
+	t.Parallel()
+	nettest.Need(t, "nft")
+	bed := nettest.New(t)
+	p := start(t, bed.Node, nil, manifest(good()), "--redirect=nftables")
+	requireLive := func() {
+		t.Helper()
+		for _, from := range []*nettest.Host{bed.Node, bed.Client} {
+			for _, f := range service.Families() {
+				at := net.JoinHostPort(bed.Node.Addr(f).String(), "10256")
+				eventually(t, func() bool {
+					_, err := from.Get(t.Context(), "http://"+at+"/livez")
+					return err == nil
+				}, saying("/livez at %s, asked from %s", at, from.Name))
+			}
+		}
+	}
+	requireLive()
+	metrics := net.JoinHostPort(bed.Node.Addr(service.IPv4).String(), "10249")
+	bed.Client.AssertRefused(t, "tcp", metrics) // they are on loopback alone
+
+	next := p.takeOver(t, way{redirect: "nftables"})
+	p.stop(t)
+	requireLive()
+	next.expectProbes(t, 200, 200, 200)
+	assert.NotContains(t, next.output.String(), "--healthz-bind-address [::]:10256: ")
 }

@@ -224,6 +224,7 @@ func TestNodeDuties(t *testing.T) {
 
 	p = start()
 	p.becomeHealthy(t)
+	eventually(t, func() bool { return p.status(t).source(t, "apiserver").Delivered }, saying("the Node to be known"))
 	require.NoError(t, nodes.Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
 	p.expectProbes(t, 200, 503, 200)
 	assert.Contains(t, p.output.String(), "the Node node-1 is gone from the API server: serving on")

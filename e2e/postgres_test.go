@@ -51,7 +51,9 @@ func (p postgres) serve(t *testing.T, host *nettest.Host, addrs ...string) {
 	require.NoError(t, os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte("host all all all trust\n"), 0o644))
 	daemon(t, host, "setpriv", as("postgres", "-D", data, "-p", "5432", "-k", "", "-F",
 		"-h", strings.Join(addrs, ","), "-c", "shared_buffers=16MB", "-c", "dynamic_shared_memory_type=mmap")...)
-	requirePort(t, host, addrs[0]+":5432")
+	eventually(t, func() bool { // it listens before it is
+		return runToEnd(t, host, nil, p.program("pg_isready"), "-h", addrs[0], "-p", "5432").code == 0
+	}, saying("PostgreSQL to be ready"))
 }
 
 func TestPostgreSQLAndPgbench(t *testing.T) {

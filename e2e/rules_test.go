@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -193,6 +194,10 @@ func TestCase42_CleanupTwice(t *testing.T) {
 		p := lead.start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp})))
 		requireAnswers(t, bed.Client, target{"tcp", "10.96.0.10:80"}, "a")
 		assert.NotEqual(t, rules, lead.dump(t, bed.Node))
+		early := command(t, bed.Node, nil, "cleanup")
+		assert.Equal(t, 1, early.code)
+		assert.Contains(t, early.stderr, fmt.Sprintf("another userspace-proxy serves this node (process %d), and would make anew what is removed: end it first", p.cmd.Process.Pid))
+		requireAnswers(t, bed.Client, target{"tcp", "10.96.0.10:80"}, "a")
 		p.signal(t, syscall.SIGKILL)
 		p.exitCode(t)
 		assert.NotEqual(t, rules, lead.dump(t, bed.Node), "a crash leaves its rules")

@@ -170,33 +170,36 @@ func TestTakeover_whoTookOverIsGone(t *testing.T) {
 func TestTakeover_byAnotherWay(t *testing.T) {
 	t.Parallel()
 	nettest.Need(t, "nft", "iptables-nft", "iptables-legacy")
-	bed := nettest.New(t)
-	ways := rulesWays(t)
-	served := func() {
-		t.Helper()
-		for _, to := range []string{"10.96.0.10:80", "10.10.2.1:30080", "[fd10:2::1]:30080"} {
-			requireAnswers(t, bed.Client, target{"tcp", to}, "a")
+	eachRules(t, func(t *testing.T, bed *nettest.Bed, own way) {
+		served := func() {
+			t.Helper()
+			for _, to := range []string{"10.96.0.10:80", "10.10.2.1:30080", "[fd10:2::1]:30080"} {
+				requireAnswers(t, bed.Client, target{"tcp", to}, "a")
+			}
 		}
-	}
-	first, c := connected(t, bed, ways[0])
-	has := func(lead way) bool {
-		if lead.redirect == "nftables" {
-			return strings.Contains(bed.Node.Output(t, "nft", "list", "tables"), "table ip userspace-proxy\n")
+		has := func(lead way) bool {
+			if lead.redirect == "nftables" {
+				return strings.Contains(bed.Node.Output(t, "nft", "list", "tables"), "table ip userspace-proxy\n")
+			}
+			return strings.Contains(strings.Join(iptablesRules(t, bed.Node, lead.name), "\n"), "USERSPACE-PROXY")
 		}
-		return strings.Contains(strings.Join(iptablesRules(t, bed.Node, lead.name), "\n"), "USERSPACE-PROXY")
-	}
-	for _, lead := range ways[1:] {
-		second := first.takeOver(t, lead)
-		served()
-		eventually(t, func() bool { return has(lead) && !has(ways[0]) }, saying("%s alone", lead.name))
-		requireEcho(t, c, "still here", "still here")
-		second.signal(t, os.Kill)
-		second.exitCode(t)
-		first.says(t, "serving this node again")
-		served()
-		eventually(t, func() bool { return !has(lead) && has(ways[0]) }, saying("%s alone again", ways[0].name))
-		requireEcho(t, c, "still here", "still here")
-	}
+		first, c := connected(t, bed, own)
+		for _, lead := range rulesWays(t) {
+			if lead.name == own.name {
+				continue
+			}
+			second := first.takeOver(t, lead)
+			served()
+			eventually(t, func() bool { return has(lead) && !has(own) }, saying("%s alone", lead.name))
+			requireEcho(t, c, "still here", "still here")
+			second.signal(t, os.Kill)
+			second.exitCode(t)
+			first.says(t, "serving this node again")
+			served()
+			eventually(t, func() bool { return !has(lead) && has(own) }, saying("%s alone again", own.name))
+			requireEcho(t, c, "still here", "still here")
+		}
+	})
 }
 
 // TestTakeover_fromOneThatIsStopping: it has got its signal, and a connection is
@@ -245,6 +248,22 @@ func TestTakeover_cannotStart(t *testing.T) {
 	got := command(t, bed.Node, append(os.Environ(), "PATH="+t.TempDir()), "run", "--file", p.file, "--redirect=nftables", "--takeover")
 	assert.Equal(t, 1, got.code)
 	assert.Contains(t, got.stderr, "nft")
+	p.says(t, "serving this node again")
+	requireEcho(t, c, "still here", "still here")
+	requireAnswers(t, bed.Client, target{"tcp", "10.10.2.1:30080"}, "a")
+	p.expectProbes(t, 200, 200, 200)
+}
+
+// TestTakeover_noRoomForListeners: where a process cannot have as many listeners as
+// the one that serves, it does not take over.
+func TestTakeover_noRoomForListeners(t *testing.T) {
+	t.Parallel()
+	nettest.Need(t, "nft")
+	bed := nettest.New(t)
+	p, c := connected(t, bed, way{redirect: "nftables"})
+	got := command(t, bed.Node, os.Environ(), "run", "--file", p.file, "--redirect=nftables", "--takeover", "--proxy-port-range=20000-20000")
+	assert.Equal(t, 1, got.code)
+	assert.Contains(t, got.stderr, "give a wider --proxy-port-range")
 	p.says(t, "serving this node again")
 	requireEcho(t, c, "still here", "still here")
 	requireAnswers(t, bed.Client, target{"tcp", "10.10.2.1:30080"}, "a")

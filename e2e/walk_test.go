@@ -171,7 +171,7 @@ func settledStateOf(t *testing.T, p *proxy, lead way) state {
 func requireState(t *testing.T, p *proxy, lead way, want state) {
 	t.Helper()
 	var got state
-	for range 60 {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if got = stateOf(t, p, lead); assert.ObjectsAreEqual(want, got) {
 			return
 		}
@@ -268,10 +268,7 @@ func TestReconcileMendsWhatWasBrokenByHand(t *testing.T) {
 			},
 		}
 		if lead.redirect != "none" {
-			breaks["listening addresses"] = func() {
-				bed.Node.Output(t, "ip", "addr", "del", "169.254.77.1/32", "dev", "lo")
-				bed.Node.Output(t, "ip", "-6", "addr", "del", "fd77::1/128", "dev", "lo")
-			}
+			breaks["listening addresses"] = func() { removeListeningAddresses(t, bed.Node) }
 			breaks["rules"] = func() { lead.wipe(t, bed.Node) }
 		}
 		for _, what := range slices.Sorted(maps.Keys(breaks)) {
@@ -283,6 +280,32 @@ func TestReconcileMendsWhatWasBrokenByHand(t *testing.T) {
 		assert.Contains(t, p.output.String(), "was closed by somebody else")
 		p.stop(t)
 	})
+}
+
+// TestCase31_TheWatchMendsAlone: what somebody removes is back without a change of
+// anything, long before all is looked at again.
+func TestCase31_TheWatchMendsAlone(t *testing.T) {
+	t.Parallel()
+	eachRules(t, func(t *testing.T, bed *nettest.Bed, lead way) {
+		tcp, udp := serveNamed(t, bed.Back, "tcp", 8080, "a"), serveNamed(t, bed.Back, "udp", 8080, "a")
+		p := lead.start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp, "datagram": udp})), "--sync-period=1h")
+		for what, damage := range map[string]func(){
+			"rules":               func() { lead.wipe(t, bed.Node) },
+			"listening addresses": func() { removeListeningAddresses(t, bed.Node) },
+		} {
+			damage()
+			requireAnswersEverywhere(t, bed, "a")
+			p.says(t, "rules are being restored")
+			assert.Empty(t, p.problems(t), what)
+		}
+		p.stop(t)
+	})
+}
+
+func removeListeningAddresses(t *testing.T, node *nettest.Host) {
+	t.Helper()
+	node.Output(t, "ip", "addr", "del", "169.254.77.1/32", "dev", "lo")
+	node.Output(t, "ip", "-6", "addr", "del", "fd77::1/128", "dev", "lo")
 }
 
 // wipe deletes our rules of the way's kind, as a firewall's reload does.

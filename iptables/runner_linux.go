@@ -97,11 +97,12 @@ func (r *Runner) SetLocalPods(l service.LocalPods) {
 	r.config.LocalPods = l
 }
 
-// Forget says that the kernel's state is no longer known. The next Sync
-// replaces our chains.
+// Forget says that the kernel's state is no longer known. The next Sync replaces
+// our chains, and removes again what a run with the other kind may have left.
 func (r *Runner) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.swept = false
 	for _, f := range r.families {
 		f.forget()
 	}

@@ -80,7 +80,7 @@ func TestCase31_WipedTablesAreRestored(t *testing.T) {
 	defer stop()
 	for _, wipe := range []struct{ command, damage string }{
 		{"delete table ip userspace-proxy", "table ip userspace-proxy is gone"},
-		{"flush ruleset", "table ip userspace-proxy is gone"},
+		{"flush ruleset", "userspace-proxy is gone"},
 		{"delete element ip6 userspace-proxy portals { fd96::10 . tcp . 80 }", "table ip6 userspace-proxy: the element portals fd96::10 . 6 . 80 is gone or another"},
 		{"delete rule ip userspace-proxy output handle HANDLE", "table ip userspace-proxy: chain output has 2 rules instead of 3"},
 		{"flush table ip6 userspace-proxy", "table ip6 userspace-proxy: chain arrived has 0 rules instead of 1"},

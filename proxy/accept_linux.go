@@ -77,22 +77,18 @@ func (l *tcpListener) hold() error {
 
 // watch has every loop accept.
 func (l *tcpListener) watch() error {
-	for _, loop := range l.engine.loops {
-		var err error
-		loop.call(func() { err = loop.watch(l.sock.fd, &acceptor{l, loop}, acceptEvents) })
-		if err != nil {
-			l.unwatch()
-			return err
-		}
+	errs := make([]error, len(l.engine.loops))
+	l.engine.inLoops(func(i int, loop *loop) { errs[i] = loop.watch(l.sock.fd, &acceptor{l, loop}, acceptEvents) })
+	err := errors.Join(errs...)
+	if err != nil {
+		l.unwatch()
 	}
-	return nil
+	return err
 }
 
 // unwatch returns when no loop will touch the socket any more.
 func (l *tcpListener) unwatch() {
-	for _, loop := range l.engine.loops {
-		loop.call(func() { loop.forget(l) })
-	}
+	l.engine.inLoops(func(_ int, loop *loop) { loop.forget(l) })
 }
 
 // close frees the address. Connections go on.

@@ -10,8 +10,10 @@ import (
 )
 
 // spare is the number of descriptors left to everything that is neither a
-// listener nor traffic: standard streams, epoll, pipes of commands, the status
-// server, watches.
+// listener nor traffic, beside what the TCP engine keeps open: standard streams,
+// pipes of commands, watches, and the connections of those who ask for health, for
+// metrics or at health check ports, each of which may be 20 (mostConnections in
+// internal/status and internal/healthport).
 const spare = 100
 
 // budget shares the process's descriptors out so that nobody can take them all:
@@ -26,8 +28,10 @@ type budget struct {
 	freed     chan struct{} // closed when traffic next gives back; nil while nobody waits
 }
 
-func newBudget(limit int) *budget {
-	return &budget{total: max(limit-spare, limit/2)}
+// newBudget is of a process that may have limit descriptors, of which the engine
+// keeps some open.
+func newBudget(limit, engine int) *budget {
+	return &budget{total: max(limit-spare-engine, limit/2)}
 }
 
 // takeListener takes one descriptor for a listening or held socket.

@@ -8,7 +8,7 @@ import (
 
 func TestBudgetLeavesSomethingToEverybody(t *testing.T) {
 	t.Parallel()
-	b := newBudget(900) // 800 to share
+	b := newBudget(900, 0) // 800 to share
 	flows := newFlowBudget(b, 1<<20)
 	n := 0
 	for flows.tryAcquire() {
@@ -40,7 +40,7 @@ func TestBudgetLeavesSomethingToEverybody(t *testing.T) {
 // What docs/benchmarks.md promises of idle connections.
 func TestBudgetHoldsConnectionsWithinTwentyThousandDescriptors(t *testing.T) {
 	t.Parallel()
-	b := newBudget(20_000)
+	b := newBudget(20_000, 36) // two loops
 	for range 20 {
 		assert.True(t, b.takeListener())
 	}
@@ -55,7 +55,7 @@ func TestBudgetHoldsConnectionsWithinTwentyThousandDescriptors(t *testing.T) {
 
 func TestFlowsHaveALimitOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	flows := newFlowBudget(newBudget(10_000), 3)
+	flows := newFlowBudget(newBudget(10_000, 0), 3)
 	for range 3 {
 		assert.True(t, flows.tryAcquire())
 	}

@@ -154,7 +154,7 @@ func TestCase9_EMFILE(t *testing.T) {
 	f.drained()
 	f.stop()
 	<-f.done
-	assert.Equal(t, 1, strings.Count(out.String(), "cannot accept connections"), "said once: %s", out.String())
+	f.requireSaidOnce(strings.Count(out.String(), "cannot accept connections"), out.String())
 }
 
 // Urgent data keeps its place in the stream, and reading goes on behind it.

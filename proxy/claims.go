@@ -35,39 +35,46 @@ func (c *claims) taken(protocol service.Protocol, addr netip.AddrPort) (service.
 	return problem, ok
 }
 
-// claim holds the ports of all portals that may be on this node's addresses.
-// It tries again what was refused, and what was not this node's, every time.
-func (c *claims) claim(b *budget, desired map[service.Key]service.Port) []service.Problem {
+// claim holds the ports of all portals that may be on this node's addresses, of
+// which isHere tells. It tries again what was refused, and what was not this
+// node's, every time.
+func (c *claims) claim(b *budget, isHere func(netip.Addr) bool, desired map[service.Key]service.Port) []service.Problem {
 	clear(c.refused)
 	for _, port := range desired {
 		for _, portal := range port.Portals {
 			if portal.Kind == service.ClusterIP && !portal.Addr.Addr().IsLoopback() {
 				continue // never a node's own
 			}
-			c.hold(b, port, portal)
+			if err := c.hold(b, claim{port.Protocol, portal.Addr}); err != nil && mayBeHere(err, isHere(portal.Addr.Addr())) {
+				c.refused[claim{port.Protocol, portal.Addr}] = socketProblem(port, portal, err)
+			}
 		}
 	}
 	return slices.SortedFunc(maps.Values(c.refused), service.Problem.Compare)
 }
 
-func (c *claims) hold(b *budget, port service.Port, portal service.Portal) {
-	at := claim{port.Protocol, portal.Addr}
+// mayBeHere says whether a port that could not be held is one of this node's. On an
+// address that no interface has it is only if somebody has it: the kernel may say
+// that a low port needs a right, or have no descriptor, before it looks for the
+// address, and then another node's would be refused here.
+func mayBeHere(err error, isHere bool) bool {
+	return !errors.Is(err, syscall.EADDRNOTAVAIL) && (isHere || errors.Is(err, syscall.EADDRINUSE))
+}
+
+func (c *claims) hold(b *budget, at claim) error {
 	if c.held[at] != nil {
-		return
+		return nil
 	}
 	if !b.takeListener() {
-		c.refused[at] = socketProblem(port, portal, errBudget)
-		return
+		return errBudget
 	}
 	sock, err := openHeld(at)
-	if err == nil {
-		c.held[at] = sock
-		return
+	if err != nil {
+		b.giveListener()
+		return err
 	}
-	b.giveListener()
-	if !errors.Is(err, syscall.EADDRNOTAVAIL) {
-		c.refused[at] = socketProblem(port, portal, err)
-	}
+	c.held[at] = sock
+	return nil
 }
 
 // release lets go of the ports that no portal wants.

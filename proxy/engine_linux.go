@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -38,6 +39,13 @@ type tcpEngine struct {
 // keeps its own while it waits for a moment. A Proxier starts half as many loops.
 func GoProcessors(n int) int { return 2 * n }
 
+// loopCount is how many loops there are, where Go has some processors.
+func loopCount(processors int) int { return max(1, processors/2) }
+
+// engineDescriptors are those that an engine has open without any connection: each
+// loop's epoll instance, its alarm, and the pipes that it keeps for later.
+func engineDescriptors() int { return loopCount(runtime.GOMAXPROCS(0)) * (2 + 2*sparePipes) }
+
 func newTCPEngine(s *shared) (*tcpEngine, error) {
 	e := &tcpEngine{shared: s, start: time.Now()}
 	if l, ok := s.log.(interface{ IsLevelEnabled(logrus.Level) bool }); ok {
@@ -45,7 +53,7 @@ func newTCPEngine(s *shared) (*tcpEngine, error) {
 	}
 	processors := runtime.GOMAXPROCS(0)
 	e.lingers = processors > 1
-	for range max(1, processors/2) {
+	for range loopCount(processors) {
 		l, err := newLoop(e)
 		if err != nil {
 			e.close()
@@ -54,6 +62,17 @@ func newTCPEngine(s *shared) (*tcpEngine, error) {
 		e.loops = append(e.loops, l)
 	}
 	return e, nil
+}
+
+// inLoops runs f in every loop, and returns when each has. They are called all at
+// once: one after the other, the start of 10,000 listeners would take longer the
+// more processors there are.
+func (e *tcpEngine) inLoops(f func(int, *loop)) {
+	var all sync.WaitGroup
+	for i, l := range e.loops {
+		all.Go(func() { l.call(func() { f(i, l) }) })
+	}
+	all.Wait()
 }
 
 // now is the time on the engine's own, monotonic clock.

@@ -219,3 +219,10 @@ func receive[T any](t *testing.T, c <-chan T) T {
 		panic("unreachable")
 	}
 }
+
+// requireSaidOnce: what is said of clients is said once in ten seconds.
+func (f *fixture) requireSaidOnce(times int, log string) {
+	f.t.Helper()
+	require.Positive(f.t, times, log)
+	require.LessOrEqual(f.t, times, 1+int(time.Since(f.began)/(10*time.Second)), log)
+}

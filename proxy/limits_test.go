@@ -93,7 +93,7 @@ func TestMaxConnectionsOfAll(t *testing.T) {
 	requireTurnedAway(t, ownAddr(), f.portal)
 	f.stop()
 	<-f.done
-	assert.Equal(t, 1, strings.Count(out.String(), "\n"), "said once: %s", out)
+	f.requireSaidOnce(strings.Count(out.String(), "\n"), out.String())
 	assert.Contains(t, out.String(), "--max-connections allows")
 }
 

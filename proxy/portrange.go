@@ -22,11 +22,15 @@ type socketPlace struct {
 type portRange struct {
 	service.PortRange
 	next    map[socketPlace]int                  // offset of the next to try
+	full    map[socketPlace]bool                 // all were tried, and none was free
 	resting map[socketPlace]map[uint16]time.Time // until when they are not to be handed out: traffic for their last owner may be led there
 }
 
 func newPortRange(r service.PortRange) *portRange {
-	return &portRange{PortRange: r, next: make(map[socketPlace]int), resting: make(map[socketPlace]map[uint16]time.Time)}
+	return &portRange{
+		PortRange: r, next: make(map[socketPlace]int), full: make(map[socketPlace]bool),
+		resting: make(map[socketPlace]map[uint16]time.Time),
+	}
 }
 
 // rest keeps a port from being handed out until wake, or for some time: wake never
@@ -43,10 +47,15 @@ func (r *portRange) hasResting(at socketPlace) bool { return len(r.resting[at]) 
 // wake lets all ports of a place be handed out again.
 func (r *portRange) wake(at socketPlace) { delete(r.resting, at) }
 
-// open calls try with one port after another until one is not in use.
+// again has ports tried where all were in use before.
+func (r *portRange) again() { clear(r.full) }
+
+// open calls try with one port after another until one is not in use. Where none
+// is, it tries none before again is called: thousands of ports that look for one
+// would each try them all.
 func (r *portRange) open(place socketPlace, addr netip.Addr, try func(netip.AddrPort) error) error {
-	size := int(r.Last) - int(r.First) + 1
-	for range size {
+	size := r.Size()
+	for i := 0; i < size && !r.full[place]; i++ {
 		port := r.First + uint16(r.next[place]%size) // below Last, a uint16
 		r.next[place]++
 		if until, rests := r.resting[place][port]; rests {
@@ -60,5 +69,6 @@ func (r *portRange) open(place socketPlace, addr netip.Addr, try func(netip.Addr
 			return err
 		}
 	}
+	r.full[place] = true
 	return fmt.Errorf("every %s port of %v in %d-%d is in use, or was a moment ago: give a wider --proxy-port-range", place.protocol, addr, r.First, r.Last)
 }

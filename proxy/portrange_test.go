@@ -23,6 +23,27 @@ func opened(r *portRange, at socketPlace) (port uint16, err error) {
 	return port, err
 }
 
+// TestPortRange_full: of all who find no port the first tries, until the next reconcile.
+func TestPortRange_full(t *testing.T) {
+	t.Parallel()
+	at := socketPlace{service.IPv4, service.TCP}
+	r := newPortRange(service.PortRange{First: 10, Last: 12})
+	tries := func() (n int) {
+		err := r.open(at, netip.MustParseAddr("169.254.77.1"), func(netip.AddrPort) error {
+			n++
+			return syscall.EADDRINUSE
+		})
+		require.ErrorContains(t, err, "give a wider --proxy-port-range")
+		return n
+	}
+	assert.Equal(t, 3, tries())
+	assert.Zero(t, tries())
+	_, err := opened(r, socketPlace{service.IPv6, service.TCP})
+	require.NoError(t, err)
+	r.again()
+	assert.Equal(t, 3, tries())
+}
+
 // TestPortRange_rest: a port that rests comes back when it is woken, and by itself
 // where nobody can wake it.
 func TestPortRange_rest(t *testing.T) {
@@ -38,6 +59,7 @@ func TestPortRange_rest(t *testing.T) {
 		require.NoError(t, err, "those of others do not rest")
 
 		time.Sleep(time.Minute)
+		r.again()
 		port, err := opened(r, udp)
 		require.NoError(t, err)
 		assert.Equal(t, uint16(10), port)
@@ -58,10 +80,10 @@ func TestPortRange_rest(t *testing.T) {
 
 func TestPortRange_inUse(t *testing.T) {
 	t.Parallel()
-	r := newPortRange(service.PortRange{First: 65535, Last: 65535})
 	at := socketPlace{service.IPv6, service.TCP}
 	other := errors.New("other")
 	for says, err := range map[string]error{"every TCP port of fd77::1 in 65535-65535 is in use": syscall.EADDRINUSE, "other": other} {
+		r := newPortRange(service.PortRange{First: 65535, Last: 65535})
 		assert.ErrorContains(t, r.open(at, netip.MustParseAddr("fd77::1"), func(netip.AddrPort) error { return err }), says)
 	}
 }

@@ -62,7 +62,7 @@ func New(c Config) (*Proxier, error) {
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(prometheus.NewRegistry()) // that nobody reads
 	}
-	budget, warn := newBudget(c.Descriptors), newLimiter(10*time.Second)
+	budget, warn := newBudget(c.Descriptors, engineDescriptors()), newLimiter(10*time.Second)
 	c.Metrics.descriptors.Store(budget)
 	common := &shared{
 		log: c.Log, warn: warn, metrics: c.Metrics, budget: budget, mark: c.Mark, transparent: c.Transparent,
@@ -247,15 +247,16 @@ func (p *Proxier) open(desired map[service.Key]service.Port) ([]service.Problem,
 	var errs []error
 	idle, problem := p.tracked.flowIdle(p.config.UDPTimeout)
 	p.shared.udpIdle = idle
+	p.numbers.again()
+	p.shared.own.look()
 	if p.config.Rules != nil {
-		problems = p.claims.claim(p.shared.budget, desired)
+		problems = p.claims.claim(p.shared.budget, p.shared.own.isHere, desired)
 	} else {
 		p.vacate(desired)
 	}
 	if problem != nil {
 		problems = append(problems, *problem)
 	}
-	p.shared.own.look()
 	problems = append(problems, p.shared.own.problems(desired)...)
 	for _, key := range sortedKeys(desired) {
 		s := p.port(key)

@@ -111,6 +111,17 @@ func TestCase1_HalfEndedWithBytesOwedEnds(t *testing.T) {
 	}
 }
 
+// A peer that takes bytes is looked at often, and one that takes none costs little.
+func TestCase55_LooksAreFew(t *testing.T) {
+	t.Parallel()
+	looks, first := 0, nextLook(0)
+	for stalled := time.Duration(0); stalled < 2*time.Minute; stalled += nextLook(stalled) {
+		looks++
+	}
+	assert.LessOrEqual(t, first, 10*time.Millisecond)
+	assert.Less(t, looks, 150)
+}
+
 // owe writes from one side of the fixture's only connection until the proxy has
 // more than the other side, which does not read, takes.
 func (f *fixture) owe(from *net.TCPConn) {

@@ -55,11 +55,11 @@ func TestCase1_HalfClosedWithoutTrafficEnds(t *testing.T) {
 
 func TestCase1_HalfClosedWithTrafficLivesOn(t *testing.T) {
 	t.Parallel()
-	_, client, endpoint := through(t, Config{HalfCloseTimeout: 200 * time.Millisecond})
+	_, client, endpoint := through(t, Config{HalfCloseTimeout: time.Second})
 	require.NoError(t, client.CloseWrite())
 	for range 20 { // twice the timeout and more in all, each pause far below it
 		write(t, endpoint, "x")
-		time.Sleep(25 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 	}
 	require.NoError(t, endpoint.CloseWrite())
 	assert.Len(t, readAll(t, client), 20)

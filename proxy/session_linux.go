@@ -293,17 +293,25 @@ func (s *session) flush(e *end) {
 }
 
 func (s *session) flushed() {
-	const look = 5 * time.Millisecond
+	quiet := s.loop.engine.shared.timeouts.halfClose
 	left := unsent(s.flushing.fd)
 	if left < s.left {
-		s.patience = s.loop.now + s.loop.engine.shared.timeouts.halfClose
+		s.patience = s.loop.now + quiet
 	}
 	s.left = left
 	if left == 0 || s.loop.now >= s.patience {
 		s.reset(endedReset)
 		return
 	}
-	s.loop.arm(s, s.loop.now+look)
+	stalled := s.loop.now - (s.patience - quiet)
+	s.loop.arm(s, min(s.loop.now+nextLook(stalled), s.patience))
+}
+
+// nextLook is how long a flush waits before it looks again whether its peer, which
+// has taken nothing for some time, has taken something: soon at first, and more and
+// more seldom, for there may be thousands that never take anything.
+func nextLook(stalled time.Duration) time.Duration {
+	return min(max(stalled, 5*time.Millisecond), time.Second)
 }
 
 // abort resets the session, whatever it is doing.

@@ -173,7 +173,7 @@ func TestTraceOfAnEndpointThatIsOutrun(t *testing.T) {
 func TestTraceOfAFlow(t *testing.T) {
 	t.Parallel()
 	dead, echo := netip.AddrPortFrom(ownAddr(), 9), udpEcho(t)
-	f, s := traced(t, Config{UDPTimeout: 200 * time.Millisecond}, map[string]netip.AddrPort{"ECHO": echo, "DEAD": dead})
+	f, s := traced(t, Config{UDPTimeout: 2 * time.Second}, map[string]netip.AddrPort{"ECHO": echo, "DEAD": dead})
 	f.update(f.udpPort("web", f.portal, dead, echo))
 	client := newUDPClient(t, f.portal)
 	client.send([]byte("lost"))

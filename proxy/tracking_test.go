@@ -403,8 +403,9 @@ func TestCase11_FlowsFollowTheKernelsTimeout(t *testing.T) {
 	e.timeouts[0] = 30 * time.Millisecond
 	e.mu.Unlock()
 	f.wake()
-	require.Eventually(t, func() bool { return f.shared.metrics.udp.ended[endedIdle].Load() == 1 }, patience, time.Millisecond)
-	require.Len(t, f.Status().Problems, 1)
+	require.Eventually(t, func() bool {
+		return f.shared.metrics.udp.ended[endedIdle].Load() == 1 && len(f.Status().Problems) == 1
+	}, patience, time.Millisecond)
 	assert.Equal(t, "UDPTimeoutTooLong", f.Status().Problems[0].Reason)
 	assert.Equal(t, 29*time.Millisecond, idle())
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -52,6 +53,28 @@ func (p *Proxier) Regain() {
 	p.ask()
 	p.mu.Unlock()
 	p.wake()
+}
+
+// FitsBeside says whether a range of ports has room for the listeners of a process
+// that is to take over: those that stand are there until the last of their
+// connections has ended. The error says what is too many.
+func (m Memory) FitsBeside(ports service.PortRange) error {
+	stand := make(map[socketPlace]int)
+	for _, p := range m.Served {
+		at := socketPlace{p.Family, p.Protocol}
+		if p.UsesAll() {
+			stand[at]++
+		}
+		if p.UsesLocal() {
+			stand[at]++
+		}
+	}
+	for at, n := range stand {
+		if 2*n > ports.Size() {
+			return fmt.Errorf("%d listeners stand for %s by %s, and %v has no room for as many beside them: give a wider --proxy-port-range, or start without --takeover", n, at.protocol, at.family, ports)
+		}
+	}
+	return nil
 }
 
 // Recall takes in what the process knew that has yielded. It is for before the first

@@ -101,3 +101,18 @@ func TestRecall_servesOnUntilAllIsKnown(t *testing.T) {
 	done(second)
 	assert.Equal(t, map[string]bool{"next 198.51.100.2:80": true}, led(r), "what was recalled is over")
 }
+
+func TestMemory_FitsBeside(t *testing.T) {
+	t.Parallel()
+	one := service.Port{Key: service.Key{PortName: service.PortName{Protocol: service.TCP}, Family: service.IPv4}}
+	one.Portals = []service.Portal{{Kind: service.ClusterIP}}
+	both := one
+	both.ExternalLocal = true // with a node port it has a listener for each kind of traffic
+	both.Portals = append(both.Portals, service.Portal{Kind: service.NodePort})
+	datagrams := one
+	datagrams.Protocol = service.UDP
+	known := Memory{Served: []service.Port{one, both, datagrams}}
+	require.NoError(t, known.FitsBeside(service.PortRange{First: 1, Last: 6}))
+	require.EqualError(t, known.FitsBeside(service.PortRange{First: 1, Last: 5}),
+		"3 listeners stand for TCP by IPv4, and 1-5 has no room for as many beside them: give a wider --proxy-port-range, or start without --takeover")
+}

@@ -2,10 +2,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/userspace-proxy/userspace-proxy/internal/listenaddr"
+	"github.com/userspace-proxy/userspace-proxy/internal/takeover"
 	"github.com/userspace-proxy/userspace-proxy/internal/transparent"
 	"github.com/userspace-proxy/userspace-proxy/iptables"
 	"github.com/userspace-proxy/userspace-proxy/nftables"
@@ -19,8 +21,9 @@ func (m *Main) newCleanup() *cobra.Command {
 		Short: "Remove every rule and address that a run has left",
 		Long: `Removes what any version of userspace-proxy may have left on this machine:
 rules, listening addresses, and the policy routing of --transparent; nothing
-else. Connections that were led by the rules end. It may run as often as you
-like; it needs root or CAP_NET_ADMIN.`,
+else. Connections that were led by the rules end. Where a userspace-proxy serves
+this machine it removes nothing and says so. It may run as often as you like; it
+needs root or CAP_NET_ADMIN.`,
 		Example:               `  userspace-proxy cleanup`,
 		DisableFlagsInUseLine: true,
 		Args:                  noArgs,
@@ -31,8 +34,15 @@ like; it needs root or CAP_NET_ADMIN.`,
 // cleanup removes them and says so.
 func (m *Main) cleanup(c *cobra.Command) error {
 	m.takeSignals()
+	hold, err := takeover.Take(programName)
+	if other := new(takeover.TakenError); errors.As(err, &other) && !other.Stranger {
+		return fmt.Errorf("another %s serves this node (%v), and would make anew what is removed: end it first", programName, takeover.Peer{Process: other.Process})
+	}
+	if err == nil { // and none may begin meanwhile
+		defer hold.Release()
+	}
 	// All are tried: what one of them cannot do keeps the others from nothing.
-	var err error
+	err = nil
 	for _, k := range new(options).ruleKinds() {
 		one := k.cleanup(c.Context())
 		if errors.Is(one, k.absent) {

@@ -214,14 +214,11 @@ func (f *configFile) watch(ctx context.Context, log logrus.FieldLogger, stopping
 }
 
 // fillAddresses completes addresses of servers that are given without a port,
-// and where the listening address is an IPv6 one, as on IPv6 nodes, has them
-// stand on IPv6 by default, as kube-proxy does.
+// and where the listening address is an IPv6 one, as on IPv6 nodes, has the
+// metrics stand on IPv6 by default, as kube-proxy does; health is in both families.
 func (o *options) fillAddresses(flags *pflag.FlagSet) {
 	const healthPort, metricsPort = "10256", "10249"
 	if a, err := netip.ParseAddr(o.bindAddress); err == nil && a.Is6() && !a.Is4In6() {
-		if !flags.Changed("healthz-bind-address") && o.healthzAddress != "" {
-			o.healthzAddress = "[::]:" + healthPort
-		}
 		if !flags.Changed("metrics-bind-address") && o.metricsAddress != "" {
 			o.metricsAddress = "[::1]:" + metricsPort
 		}

@@ -61,6 +61,7 @@ func TestConfig_eachField(t *testing.T) {
 		{"bindAddress", "192.0.2.1", "192.0.2.1", "--bind-address=192.0.2.2", "192.0.2.2"},
 		{"healthzBindAddress", "192.0.2.1:1", "192.0.2.1:1", "--healthz-bind-address=192.0.2.2:2", "192.0.2.2:2"},
 		{"healthzBindAddress", "192.0.2.1", "192.0.2.1:10256", "--healthz-bind-address=", ""},
+		{"healthzBindAddress", "0.0.0.0", "0.0.0.0:10256", "--healthz-bind-address=:1", ":1"},
 		{"metricsBindAddress", "192.0.2.1:1", "192.0.2.1:1", "--metrics-bind-address=192.0.2.2:2", "192.0.2.2:2"},
 		{"metricsBindAddress", "'::'", "[::]:10249", "--metrics-bind-address=::1", "[::1]:10249"},
 		{"bindAddressHardFail", "true", true, "--bind-address-hard-fail=false", false},
@@ -138,13 +139,13 @@ func TestConfig_kubeadm(t *testing.T) {
 	}
 }
 
-// TestConfig_ipv6: where the listening address is an IPv6 one the servers stand
-// on IPv6, as kube-proxy's do.
+// TestConfig_ipv6: where the listening address is an IPv6 one the metrics stand on
+// IPv6, as kube-proxy's do, and health in both families, as everywhere.
 func TestConfig_ipv6(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "config.yaml", configHead+"bindAddress: '::'\n")
 	got, _ := effective(t, "--config", file)
-	assert.Equal(t, "[::]:10256", fieldOf(t, got, "healthzBindAddress"))
+	assert.Equal(t, ":10256", fieldOf(t, got, "healthzBindAddress"))
 	assert.Equal(t, "[::1]:10249", fieldOf(t, got, "metricsBindAddress"))
 	got, _ = effective(t, "--config", file, "--healthz-bind-address=0.0.0.0:1")
 	assert.Equal(t, "0.0.0.0:1", fieldOf(t, got, "healthzBindAddress"))
@@ -177,7 +178,7 @@ oomScoreAdj: 1001
 		file+`: portRange: must be FIRST-LAST within 1-65535 like 10000-29999, got "9-1"`,
 		`--mark: must be a number from 1 to 0xffffffff, got "0"`,
 		file+`: clientConnection.qps: must be above 0 and at most 2147483647, got -1`,
-		file+`: healthzBindAddress: "localhost:1" is not an IP address and a port like 127.0.0.1:10249 or [::1]:10249, nor empty for none`,
+		file+`: healthzBindAddress: "localhost:1" is not an IP address and a port like 127.0.0.1:10249 or [::1]:10249, nor a port alone like :10256 for all addresses of this machine, nor empty for none`,
 		`--dial-timeout must be above 0, got 0s`,
 		file+`: udpIdleTimeout must be above 0, got -1s`,
 		file+`: iptables.syncPeriod must be above 0, got -1s`,
@@ -280,7 +281,7 @@ func TestKubeProxyFlags(t *testing.T) {
 	assert.Equal(t, "1m0s", fieldOf(t, text, "iptables.syncPeriod"))
 	assert.Equal(t, "100ms", fieldOf(t, text, "iptables.minSyncPeriod"))
 	assert.Equal(t, "json", fieldOf(t, text, "logging.format"))
-	assert.Equal(t, "0.0.0.0:1", fieldOf(t, text, "healthzBindAddress"))
+	assert.Equal(t, ":1", fieldOf(t, text, "healthzBindAddress"))
 	assert.Empty(t, fieldOf(t, text, "metricsBindAddress"))
 	assert.Equal(t, 1, strings.Count(stderr, `"level":"warning"`), stderr)
 	assert.Contains(t, stderr, "these flags of kube-proxy mean nothing here and may be left out: --alsologtostderr, --cleanup-ipvs, --feature-gates, "+

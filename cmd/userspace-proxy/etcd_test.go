@@ -94,10 +94,12 @@ func TestCase37_etcdThatIsNotThere(t *testing.T) {
 	write(t, dir, "services.yaml", manifest("127.66.10.2", []int{8080}, "127.66.10.1:8001"))
 	_, _, status := proxied(t, "", "--file", dir, "--etcd-servers=http://127.66.10.3:2379", "--startup-grace=100ms")
 	requireAnswer(t, "127.66.10.2:8080", "one")
-	require.Eventually(t, func() bool { return len(look(t, status).Problems) == 1 }, patience, 20*time.Millisecond)
-	s := look(t, status)
+	var s statusz
+	require.Eventually(t, func() bool { // the grace is over, and the first try has failed
+		s = look(t, status)
+		return len(s.Problems) == 1 && strings.Contains(s.Problems[0].Detail, "connection refused")
+	}, patience, 20*time.Millisecond)
 	assert.Equal(t, "SourceNotDelivered", s.Problems[0].Reason)
-	assert.Contains(t, s.Problems[0].Detail, "connection refused")
 	require.Len(t, s.Sources, 2)
 	assert.Contains(t, s.Sources[1].Error, "etcd: reading /registry/services/specs/: ")
 	assert.False(t, s.Sources[1].Delivered)

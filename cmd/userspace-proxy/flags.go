@@ -76,7 +76,7 @@ func (o *options) addRunFlags(fs *pflag.FlagSet) {
 	})
 	grouped(fs, groupStatus, func(fs *pflag.FlagSet) {
 		fs.BoolVar(&o.hardFail, "bind-address-hard-fail", false, "end when --healthz-bind-address or --metrics-bind-address cannot be had; otherwise it is tried again every 5s")
-		fs.StringVar(&o.healthzAddress, "healthz-bind-address", "0.0.0.0:10256", "serve /healthz, /livez and /readyz at this `address`; empty is nowhere")
+		fs.StringVar(&o.healthzAddress, "healthz-bind-address", ":10256", "serve /healthz, /livez and /readyz at this `address`; a port alone is all addresses of this machine, in the families that it has; empty is nowhere")
 		fs.StringVar(&o.metricsAddress, "metrics-bind-address", "127.0.0.1:10249", "serve /metrics and /statusz at this `address`; empty is nowhere")
 		fs.BoolVar(&o.metricsPerEndpoint, "metrics-per-endpoint", false, "have metrics of each endpoint too: some more for each address behind each Service")
 		fs.BoolVar(&o.profiling, "profiling", false, "serve /debug/pprof/ beside the metrics")

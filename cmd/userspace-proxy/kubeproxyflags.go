@@ -29,7 +29,7 @@ func (r *renamedFlags) settings() []setting {
 		{"--iptables-sync-period", "sync-period", zeroIsDefault(r.syncPeriod)},
 		{"--iptables-min-sync-period", "min-sync-period", zeroIsDefault(r.minSyncPeriod)},
 		{"--logging-format", "log-format", r.logFormat},
-		{"--healthz-port", "healthz-bind-address", addressOf("0.0.0.0", r.healthzPort)},
+		{"--healthz-port", "healthz-bind-address", addressOf("", r.healthzPort)},
 		{"--metrics-port", "metrics-bind-address", addressOf("127.0.0.1", r.metricsPort)},
 	}
 }

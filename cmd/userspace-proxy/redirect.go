@@ -29,6 +29,7 @@ type redirection struct {
 	hits   func(context.Context) (hits, error) // nil: there are no rules
 	guards guarded                             // nil: the rules themselves see to it that nothing is kept out
 	forget func()                              // what is known of the rules: others have made some; nil: there are none
+	own    addresses                           // of listen those that the proxy has made itself
 	mark   uint32
 
 	transparency *transparency // nil: every dial is from this node's address
@@ -140,7 +141,7 @@ func (o *options) chooseRedirect(ctx context.Context, facts node.Facts, log logr
 	all := &nodeRules{rules: rules, own: made.Listen, kinds: kinds, others: kinds, transparency: shown, log: log}
 	return redirection{
 		way: kind.name, listen: listen, mark: o.meant.mark, watch: watch, hits: hitsOf(rules), guards: guards,
-		rules: all, forget: all.reset, transparency: shown,
+		rules: all, forget: all.reset, own: made.Listen, transparency: shown,
 	}, nil
 }
 

@@ -20,12 +20,14 @@ import (
 	"github.com/userspace-proxy/userspace-proxy/internal/conntrack"
 	"github.com/userspace-proxy/userspace-proxy/internal/events"
 	"github.com/userspace-proxy/userspace-proxy/internal/healthport"
+	"github.com/userspace-proxy/userspace-proxy/internal/listenaddr"
 	"github.com/userspace-proxy/userspace-proxy/internal/metric"
 	"github.com/userspace-proxy/userspace-proxy/internal/node"
 	"github.com/userspace-proxy/userspace-proxy/internal/status"
 	"github.com/userspace-proxy/userspace-proxy/internal/takeover"
 	"github.com/userspace-proxy/userspace-proxy/internal/transparent"
 	"github.com/userspace-proxy/userspace-proxy/internal/tuning"
+	"github.com/userspace-proxy/userspace-proxy/internal/watch"
 	"github.com/userspace-proxy/userspace-proxy/iptables"
 	"github.com/userspace-proxy/userspace-proxy/nftables"
 	"github.com/userspace-proxy/userspace-proxy/proxy"
@@ -94,6 +96,7 @@ func (m *Main) newServer(ctx context.Context, o *options, log logrus.FieldLogger
 		Names: []string{facts.Name}, Log: log, Profiling: o.profiling, Configuration: o.configuration(), HardFail: o.hardFail,
 	}
 	if err := s.takeNode(ctx); err != nil {
+		s.release()
 		return nil, err
 	}
 	if s.status, err = status.Listen(s.statusConfig); err != nil {
@@ -161,14 +164,15 @@ func (s *server) wire(sources []config.Source) error {
 	return nil
 }
 
-// watchRules has rules restored that somebody else has changed, until ctx ends.
+// watchRules has rules restored, and what they need, that somebody else has
+// changed, until ctx ends.
 func (s *server) watchRules(ctx context.Context) error {
 	if s.redirect.watch == nil {
 		<-ctx.Done()
 		return nil
 	}
 	damaged := func(err error) {
-		changed := errors.Is(err, nftables.ErrDamaged) || errors.Is(err, iptables.ErrDamaged) || errors.Is(err, transparent.ErrDamaged)
+		changed := errors.Is(err, nftables.ErrDamaged) || errors.Is(err, iptables.ErrDamaged) || errors.Is(err, transparent.ErrDamaged) || errors.Is(err, listenaddr.ErrDamaged)
 		if changed {
 			s.log.WithError(err).Warn("rules are being restored")
 		} else {
@@ -176,14 +180,29 @@ func (s *server) watchRules(ctx context.Context) error {
 		}
 		s.proxier.Restore(changed)
 	}
-	if s.redirect.transparency == nil {
-		return s.redirect.watch.Watch(ctx, damaged)
-	}
-	return together(ctx,
+	watches := []actor{
 		func(ctx context.Context) error { return s.redirect.watch.Watch(ctx, damaged) },
-		func(ctx context.Context) error {
+		func(ctx context.Context) error { return s.watchAddresses(ctx, damaged) },
+	}
+	if s.redirect.transparency != nil {
+		watches = append(watches, func(ctx context.Context) error {
 			return s.redirect.transparency.watch(ctx, s.options.syncPeriod, damaged)
 		})
+	}
+	return together(ctx, watches...)
+}
+
+// watchAddresses looks once a second whether the listening addresses are there. One
+// that is gone is made anew at once: new listeners need it before the rules do.
+func (s *server) watchAddresses(ctx context.Context, damaged func(error)) error {
+	return watch.Rules{
+		Changed:      func() bool { return true },
+		Check:        func(context.Context) error { return listenaddr.Check(s.redirect.own) },
+		CanaryPeriod: time.Second, CheckPeriod: s.options.syncPeriod,
+	}.Watch(ctx, func(err error) {
+		_, failed := listenaddr.Ensure(s.redirect.own)
+		damaged(errors.Join(err, failed))
+	})
 }
 
 // nodeOptions say how to look at this machine.

@@ -52,6 +52,9 @@ func (s *server) takeNode(ctx context.Context) error {
 			s.memory = proxy.Memory{}
 			s.log.WithError(err).Warn("what it knew cannot be read: clients with affinity may come to other endpoints")
 		}
+		if err := s.memory.FitsBeside(s.options.meant.ports); err != nil {
+			return fmt.Errorf("taking over from %v, which serves again: %w", from.Peer, err)
+		}
 	}
 	return nil
 }

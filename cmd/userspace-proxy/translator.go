@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -36,6 +37,7 @@ type translator struct {
 	known      bool       // there is a snapshot
 	snapshot   config.Snapshot
 	on         config.Node
+	addrs      nodeAddrs // that have just gone from it
 	resolution config.Resolution
 	updated    time.Time // when the Proxier was last told; zero before the first time
 	changes    changes
@@ -48,6 +50,7 @@ func newTranslator(s *server) *translator {
 		period: s.options.syncPeriod, way: s.redirect.way, log: s.log,
 		acted: make(chan struct{}, 1), synced: make(chan struct{}),
 		took:    func(d time.Duration) { s.programming.Observe(d.Seconds()) },
+		addrs:   nodeAddrs{log: s.log},
 		changes: changes{since: s.started},
 	}
 }
@@ -70,6 +73,22 @@ func (t *translator) again() {
 	}
 }
 
+// await resolves again where an address of the node has come back, or is given up.
+func (t *translator) await() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.addrs.awaited() {
+		return
+	}
+	on, err := t.node()
+	if err != nil {
+		return // translate will say so
+	}
+	if on = t.addrs.heed(on, t.on); !reflect.DeepEqual(on, t.on) {
+		t.tell(on)
+	}
+}
+
 // translate resolves and tells the Proxier. Its caller holds mu.
 func (t *translator) translate() {
 	on, err := t.node()
@@ -79,8 +98,14 @@ func (t *translator) translate() {
 			return
 		}
 		t.log.WithError(err).Warn("going on with the addresses known before")
-		on = t.on
+		t.tell(t.on)
+		return
 	}
+	t.tell(t.addrs.heed(on, t.on))
+}
+
+// tell tells the Proxier what is to be served on a node. Its caller holds mu.
+func (t *translator) tell(on config.Node) {
 	s := t.snapshot
 	s.Problems = nil // they are shown as the sources have them now, see problems
 	t.on, t.resolution = on, config.Resolve(s, on)
@@ -166,6 +191,7 @@ func (t *translator) run(ctx context.Context) error {
 		case <-again.C:
 			t.again()
 		case <-look.C:
+			t.await()
 			diary.problems(t.problems())
 		case <-t.acted:
 			if !t.isDone() {

@@ -22,8 +22,8 @@ import (
 //
 //   - They know how the last request went, also where the reflector only tries
 //     again in silence.
-//   - They break off a request that is open to a server that does not answer, or
-//     that has been silent for long, where the transport would wait for ever.
+//   - They break off a request that has been silent for long, where the transport
+//     would wait for ever.
 //   - They have it list the newest state after an outage. A reflector that could
 //     not connect goes on to watch from the resource version that it had. If the
 //     server was restored from a backup meanwhile, that version is one of another
@@ -35,6 +35,7 @@ type calls struct {
 	mu       sync.Mutex
 	breakOff context.CancelCauseFunc // ends the request that is open
 	stream   error                   // why there is no watch; nil while there is one, and before the first try
+	watching bool                    // the request that is open is a watch that the server has let in
 	check    error                   // how the last check failed; nil: it did not
 	heard    time.Time               // when that request began, or last brought something
 	anew     bool                    // there was an outage since the last list
@@ -90,7 +91,7 @@ func (c *calls) open(ctx context.Context, o metav1.ListOptions) (watch.Interface
 		return nil, err
 	}
 	c.mu.Lock()
-	c.anew = false
+	c.anew, c.watching = false, true
 	c.stream, c.check = nil, nil // what the last check found is older than this
 	c.mu.Unlock()
 	c.told()
@@ -114,7 +115,7 @@ func (c *calls) begin(ctx context.Context) context.Context {
 	if c.breakOff != nil {
 		c.breakOff(nil)
 	}
-	c.breakOff, c.heard = cancel, time.Now()
+	c.breakOff, c.heard, c.watching = cancel, time.Now(), false
 	return ctx
 }
 
@@ -123,17 +124,6 @@ func (c *calls) hear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.heard = time.Now()
-}
-
-// endSilence breaks off a request that has not brought anything for some time.
-// A server has at least a bookmark to tell every minute or so; where it has
-// none, a new watch costs little.
-func (c *calls) endSilence(after time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.breakOff != nil && time.Since(c.heard) > after {
-		c.breakOff(errBrokenOff)
-	}
 }
 
 // failed notes how a request failed, if that says anything about the server.
@@ -148,35 +138,47 @@ func (c *calls) failed(ctx context.Context, err error) {
 	c.told()
 }
 
-// interrupt breaks off what is open and has everything listed anew.
+// interrupt breaks off what is open and has everything listed anew. Its caller
+// holds mu.
 func (c *calls) interrupt(why error) {
-	c.mu.Lock()
 	c.stream, c.anew = why, true
 	if c.breakOff != nil {
 		c.breakOff(errBrokenOff)
 	}
-	c.mu.Unlock()
 }
 
 // look asks the server for its newest state, of which one object is enough. It
 // says whether the server is there, answers from its store, and lets us in, and
 // whether its history is still the one that has led to the state that is known.
-func (c *calls) look(ctx context.Context, known string) {
+//
+// Without an answer it only says so, as long as the request that is open brings
+// something: a server that has too much to do to answer would have more to do if
+// everything were listed anew. One that has brought nothing for the time of patience
+// is broken off.
+func (c *calls) look(ctx context.Context, known string, patience time.Duration) {
 	list, err := c.list(ctx, c.selected(metav1.ListOptions{Limit: 1, ResourceVersion: newest}))
-	switch {
-	case err != nil && errors.Is(context.Cause(ctx), context.Canceled):
+	if err != nil && errors.Is(context.Cause(ctx), context.Canceled) {
 		return // nobody waits for the answer
-	case err == nil && isOlder(list, known):
-		c.interrupt(errOtherHistory)
-	case err != nil && !isStatus(err):
-		if ctx.Err() != nil {
-			err = errNoAnswer
-		}
-		c.interrupt(err)
+	}
+	unanswered := err != nil && !isStatus(err)
+	if unanswered && ctx.Err() != nil {
+		err = errNoAnswer
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.check = err
-	c.mu.Unlock()
+	if unanswered && !c.watching {
+		c.stream = err
+	}
+	silent := time.Since(c.heard) > patience
+	switch {
+	case err == nil && isOlder(list, known):
+		c.interrupt(errOtherHistory)
+	case unanswered && silent:
+		c.interrupt(err)
+	case silent && c.breakOff != nil: // where a server has no bookmarks, a new watch costs little
+		c.breakOff(errBrokenOff)
+	}
 }
 
 // isOlder says whether a list is of an older state than one that was known

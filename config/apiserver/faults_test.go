@@ -85,11 +85,58 @@ func TestCase36_serverHangs(t *testing.T) {
 	api.put(aService("db", "10.96.0.2"))
 	f.fails(t, "the server does not answer")
 	require.Eventually(t, func() bool { return api.openWatches() == 0 }, patience, time.Millisecond,
-		"watches on a server that does not answer are broken off")
+		"watches that are silent, on a server that does not answer, are broken off")
 	f.shows(t, "Service default/web 10.96.0.1", "EndpointSlice default/web-1 10.1.0.1")
 
 	api.do(func() { api.mute = false })
 	f.shows(t, "Service default/web 10.96.0.1", "EndpointSlice default/web-1 10.1.0.1", "Service default/db 10.96.0.2")
+	f.recovers(t, lost)
+}
+
+// TestCase36_serverIsBusy: what is asked is not answered, and watches go on. Nothing
+// is listed anew, which would be more to do for the server.
+func TestCase36_serverIsBusy(t *testing.T) {
+	t.Parallel()
+	api, f := followed(t)
+	requests := func(resource string) (checks, lists, watches int) {
+		for _, q := range api.asked(resource) {
+			switch {
+			case q.Get("limit") == "1":
+				checks++
+			case q.Get("watch") == "" || q.Get("sendInitialEvents") == "true":
+				lists++
+			default:
+				watches++
+			}
+		}
+		return checks, lists, watches
+	}
+	before := map[string][2]int{}
+	for _, resource := range []string{services, epslices, nodes} {
+		_, lists, watches := requests(resource)
+		before[resource] = [2]int{lists, watches}
+		require.Equal(t, 1, lists, resource)
+	}
+
+	api.do(func() { api.busy = true })
+	f.fails(t, "the server does not answer")
+	checked := f.now().Checked
+	// Longer than a request may be silent.
+	require.Eventually(t, func() bool {
+		api.bookmark()
+		checks, _, _ := requests(services)
+		return checks > silence+2
+	}, patience, 100*time.Millisecond)
+	for resource, want := range before {
+		_, lists, watches := requests(resource)
+		assert.Equal(t, want, [2]int{lists, watches}, resource)
+	}
+	f.fails(t, "the server does not answer")
+	assert.Equal(t, checked, f.now().Checked, "the age of the state is known")
+	api.put(aService("db", "10.96.0.2"))
+	f.shows(t, "Service default/web 10.96.0.1", "EndpointSlice default/web-1 10.1.0.1", "Service default/db 10.96.0.2")
+
+	api.do(func() { api.busy = false })
 	f.recovers(t, lost)
 }
 

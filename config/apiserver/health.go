@@ -30,8 +30,13 @@ func (s *Source) watch(ctx context.Context) {
 	}
 }
 
-// silence is for how many periods of checks a request may bring nothing.
-const silence = 10
+// silence is for how many periods of checks a request may bring nothing: three
+// minutes. A server sends a bookmark about each minute where nothing else is to be
+// told (KEP 956; defaultBookmarkFrequency in k8s.io/apiserver), so that is two of
+// them missed. Pings find a lost connection and a process that hangs sooner where
+// there is HTTP/2, which is with TLS: after 30 s without a frame, with 15 s to answer
+// (SetTransportDefaults in k8s.io/apimachinery).
+const silence = 6
 
 // check asks for all that is followed at once.
 func (s *Source) check(ctx context.Context) {
@@ -40,8 +45,7 @@ func (s *Source) check(ctx context.Context) {
 	asked := time.Now()
 	var all sync.WaitGroup
 	for _, m := range s.mirrors() {
-		m.endSilence(silence * s.options.Check)
-		all.Go(func() { m.look(ctx, m.informer.LastSyncResourceVersion()) })
+		all.Go(func() { m.look(ctx, m.informer.LastSyncResourceVersion(), silence*s.options.Check) })
 	}
 	all.Wait()
 	s.mu.Lock()

@@ -36,6 +36,7 @@ type server struct {
 	epoch    int            // watches of an older one end
 	answers  map[string]int // by resource, a status to answer everything with
 	mute     bool           // nothing is answered, and watches say nothing
+	busy     bool           // a list of one object is never answered, and watches go on
 	watches  int            // that are open
 	requests []*http.Request
 }
@@ -43,7 +44,7 @@ type server struct {
 type event struct {
 	version  int
 	resource string
-	kind     string // ADDED, MODIFIED, DELETED
+	kind     string // ADDED, MODIFIED, DELETED, BOOKMARK
 	object   metav1.Object
 }
 
@@ -146,6 +147,17 @@ func (s *server) remove(objects ...metav1.Object) {
 	})
 }
 
+// bookmark tells all watches that there is nothing else to tell.
+func (s *server) bookmark() {
+	s.do(func() {
+		s.version++
+		at := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(s.version)}}
+		for _, resource := range []string{services, epslices, nodes} {
+			s.events = append(s.events, event{s.version, resource, "BOOKMARK", at})
+		}
+	})
+}
+
 // restore makes the server one that was restored from a backup: its state is
 // what is given, and its version starts at a number of its own. Watches go on
 // from where they are, which may be a version that is yet to come.
@@ -195,7 +207,7 @@ func (s *server) handle(w http.ResponseWriter, r *http.Request) {
 	resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	s.mu.Lock()
 	s.requests = append(s.requests, r)
-	mute, status := s.mute, s.answers[resource]
+	mute, status := s.mute || s.busy && r.URL.Query().Get("limit") == "1", s.answers[resource]
 	s.mu.Unlock()
 	switch {
 	case mute:

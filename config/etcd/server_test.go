@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,7 +132,9 @@ func (s *server) put(key, value string) int64 {
 		if err == nil {
 			return r.Header.Revision
 		}
-		require.True(s.t, errors.Is(err, rpctypes.ErrTimeout) || errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail) || errors.Is(err, rpctypes.ErrNoLeader), err)
+		require.True(s.t, slices.ContainsFunc([]error{
+			rpctypes.ErrTimeout, rpctypes.ErrTimeoutDueToLeaderFail, rpctypes.ErrTimeoutDueToConnectionLost, rpctypes.ErrLeaderChanged, rpctypes.ErrNoLeader,
+		}, func(known error) bool { return errors.Is(err, known) }), err)
 	}
 }
 

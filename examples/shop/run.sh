@@ -10,7 +10,7 @@ set -euo pipefail
 export PATH=$PATH:/usr/sbin:/sbin
 
 here=$(cd "$(dirname "$0")" && pwd)
-proxy=${USERSPACE_PROXY:-$here/../../bin/userspace-proxy}
+proxy=${USERSPACE_PROXY:-$(cd "$here/../.." && pwd)/bin/userspace-proxy}
 back4=(10.20.2.{2..7}) back6=(fd20:2::{2..7})
 
 die() { echo "run.sh: $*" >&2; exit 1; }

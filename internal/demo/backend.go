@@ -86,8 +86,17 @@ func (b *backend) serveHTTP(ctx context.Context, l net.Listener) {
 		ReadHeaderTimeout: 10 * time.Second,
 	}
 	server.SetKeepAlivesEnabled(false) // a browser's next request is a new connection too
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	_ = server.Serve(l) // ends when it is closed
+	over := make(chan struct{})
+	defer func() { <-over }()
+	context.AfterFunc(ctx, func() {
+		defer close(over)
+		soon, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if server.Shutdown(soon) != nil { // requests that have come are answered
+			_ = server.Close()
+		}
+	})
+	_ = server.Serve(l) // ends when it is shut down
 }
 
 func (b *backend) serveTCP(ctx context.Context, l net.Listener) {

@@ -44,6 +44,17 @@ func (w World) reported(a *Answer, q Question) {
 	}
 }
 
+// reportedOf adds the problems of a Service, and says whether there are any.
+func (w World) reportedOf(a *Answer, name service.PortName) (found bool) {
+	for _, p := range w.Problems {
+		if p.Service.Namespace == name.Namespace && p.Service.Name == name.Name {
+			a.advise(p.String())
+			found = true
+		}
+	}
+	return found
+}
+
 // names says whether a text has an address in it, and not as a part of another.
 func names(text, address string) bool {
 	before, after, found := strings.Cut(text, address)

@@ -128,6 +128,9 @@ func (w World) noEndpoint(a *Answer, q Question, p proxy.Prospect) {
 	name := serviceName(p.Port.PortName)
 	if len(p.Port.Unused)+len(p.Port.Endpoints) == 0 {
 		a.step("endpoints", "there are none")
+		if w.reportedOf(a, p.Port.PortName) {
+			return
+		}
 		a.advise(fmt.Sprintf("give %s an EndpointSlice with the label kubernetes.io/service-name: %s and a port of the name %q", name, p.Port.Name, p.Port.Port))
 		return
 	}

@@ -155,16 +155,22 @@ func TestExplain(t *testing.T) {
 		change             func(*World)
 		want               Verdict
 	}{
-		"served":           {"tcp", "10.96.0.10:80", "", nil, Served},
-		"affinity":         {"tcp", "10.96.0.10:80", "10.1.2.3", nil, Served},
-		"affinity-rests":   {"tcp", "10.96.0.10:80", "10.1.2.4", nil, Served},
-		"no-entry":         {"TCP", "10.96.0.10:80", "192.0.2.3", nil, Served},
-		"node-port":        {"tcp", "192.0.2.2:30080", "198.51.100.1", nil, Served},
-		"all-rest":         {"tcp", "10.96.0.10:80", "", allRest, Served},
-		"datagram":         {"udp", "[fd96::53]:53", "fd10::7", nil, Served},
-		"from-file":        {"tcp", "10.96.0.10:80", "10.1.2.3", fromFile, Served},
-		"without-rules":    {"tcp", "10.96.0.10:80", "", withoutRules, Served},
-		"no-endpoint":      {"tcp", "10.96.0.11:80", "", nil, Refused},
+		"served":         {"tcp", "10.96.0.10:80", "", nil, Served},
+		"affinity":       {"tcp", "10.96.0.10:80", "10.1.2.3", nil, Served},
+		"affinity-rests": {"tcp", "10.96.0.10:80", "10.1.2.4", nil, Served},
+		"no-entry":       {"TCP", "10.96.0.10:80", "192.0.2.3", nil, Served},
+		"node-port":      {"tcp", "192.0.2.2:30080", "198.51.100.1", nil, Served},
+		"all-rest":       {"tcp", "10.96.0.10:80", "", allRest, Served},
+		"datagram":       {"udp", "[fd96::53]:53", "fd10::7", nil, Served},
+		"from-file":      {"tcp", "10.96.0.10:80", "10.1.2.3", fromFile, Served},
+		"without-rules":  {"tcp", "10.96.0.10:80", "", withoutRules, Served},
+		"no-endpoint":    {"tcp", "10.96.0.11:80", "", nil, Refused},
+		"no-endpoint-reported": {"tcp", "10.96.0.11:80", "", func(w *World) {
+			w.Problems = append(w.Problems, service.Problem{
+				Object: "Service shop/empty", Field: "spec.ports[0].name", Detail: `no endpoint has a port "http"/TCP; there are "htp"/TCP`,
+				Service: service.ServiceRef{Namespace: "shop", Name: "empty"},
+			})
+		}, Refused},
 		"none-ready":       {"udp", "10.96.0.12:53", "", nil, Refused},
 		"full":             {"tcp", "10.96.0.13:80", "", nil, Refused},
 		"guarded":          {"tcp", "169.254.77.1:10001", "", nil, Refused},
@@ -221,6 +227,7 @@ func TestParse_wrong(t *testing.T) {
 		{"sctp", "10.96.0.1:80", "", `the protocol must be tcp or udp, got "sctp"`},
 		{"tcp", "10.96.0.1", "", `"10.96.0.1" is not an IP address and a port like 10.96.0.10:80 or [fd00::10]:80; names are not looked up`},
 		{"tcp", "web:80", "", `"web:80" is not an IP address and a port like 10.96.0.10:80 or [fd00::10]:80; names are not looked up`},
+		{"tcp", "fd00::1:80", "", `"fd00::1:80" is not an IP address and a port like 10.96.0.10:80 or [fd00::10]:80; an IPv6 address stands in brackets: [fd00::1]:80`},
 		{"tcp", "10.96.0.1:0", "", `"10.96.0.1:0" is not an IP address and a port like 10.96.0.10:80 or [fd00::10]:80; names are not looked up`},
 		{"tcp", "10.96.0.1:80", "me", `--from: "me" is not an IP address`},
 		{"tcp", "10.96.0.1:80", "fd00::1", `--from: fd00::1 cannot send to 10.96.0.1:80: one is IPv4 and the other IPv6`},

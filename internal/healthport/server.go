@@ -18,6 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/userspace-proxy/userspace-proxy/config"
+	"github.com/userspace-proxy/userspace-proxy/internal/connlimit"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -31,10 +32,17 @@ type Server struct {
 	mu       sync.Mutex                   // guards what follows
 	want     map[place]config.HealthCheck // no two at one address
 	problems map[place]service.Problem
+	failed   []*http.Server // whose sockets have failed
 
 	open    map[place]*http.Server // Run's alone
+	limit   *connlimit.Limit       // of all ports together
 	serving sync.WaitGroup
 }
+
+// mostConnections is how many may be open at all ports together. Who asks is
+// answered at once, so that many are of no use to anybody, and they are among the
+// descriptors that the data path keeps spare (see spare in package proxy).
+const mostConnections = 20
 
 // place is where one Service is asked about.
 type place struct {
@@ -48,6 +56,7 @@ func New(healthy func() bool, log logrus.FieldLogger) *Server {
 	return &Server{
 		healthy: healthy, log: log, wake: make(chan struct{}, 1),
 		want: map[place]config.HealthCheck{}, problems: map[place]service.Problem{}, open: map[place]*http.Server{},
+		limit: connlimit.New(mostConnections),
 	}
 }
 
@@ -90,7 +99,8 @@ func (s *Server) Problems() []service.Problem {
 	return slices.Collect(maps.Values(s.problems))
 }
 
-// retry is how soon a port that could not be opened is tried again.
+// retry is how soon a port that could not be opened, or whose socket has failed,
+// is tried again.
 const retry = time.Second
 
 // Run opens and closes ports until ctx ends, and returns when all are closed. It
@@ -114,8 +124,15 @@ func (s *Server) Run(ctx context.Context) error {
 // reopen makes the ports that are open those that are wanted.
 func (s *Server) reopen() {
 	s.mu.Lock()
-	want := s.want
+	want, failed := s.want, s.failed
+	s.failed = nil
 	s.mu.Unlock()
+	for p, server := range s.open {
+		if slices.Contains(failed, server) {
+			_ = server.Close() // with the connections that it still has
+			delete(s.open, p)
+		}
+	}
 	s.closeBut(want) // first: one may want what another had
 	for p := range want {
 		if s.open[p] == nil {
@@ -147,22 +164,34 @@ func (s *Server) listen(p place) error {
 	if err != nil {
 		return err
 	}
+	const patience = 5 * time.Second // anybody may ask: one short question a connection
 	server := &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { s.answer(w, p) }),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      10 * time.Second,
-		IdleTimeout:       time.Minute,
+		ReadHeaderTimeout: patience,
+		ReadTimeout:       patience,
+		WriteTimeout:      patience,
 		MaxHeaderBytes:    16 << 10,
+		ConnState:         s.limit.Note,
 		ErrorLog:          log.New(debugWriter{s.log}, "", 0),
 	}
+	server.SetKeepAlivesEnabled(false)
 	s.open[p] = server
-	s.serving.Go(func() {
-		if err := server.Serve(socket); !errors.Is(err, http.ErrServerClosed) {
-			s.log.WithError(err).Errorf("health check of Service %s/%s at %s has ended", p.service.Namespace, p.service.Name, p.at)
-		}
-	})
+	s.serving.Go(func() { s.serve(server, socket, p) })
 	return nil
+}
+
+// serve answers at a port until its server is closed. Where the socket fails Run
+// opens the port anew.
+func (s *Server) serve(server *http.Server, socket net.Listener, p place) {
+	err := server.Serve(socket) // closes it
+	if errors.Is(err, http.ErrServerClosed) {
+		return
+	}
+	s.log.WithError(err).Errorf("health check of Service %s/%s at %s: the socket has failed; opening it again every %v",
+		p.service.Namespace, p.service.Name, p.at, retry)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = append(s.failed, server)
 }
 
 type debugWriter struct{ log logrus.FieldLogger }

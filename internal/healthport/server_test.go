@@ -138,7 +138,7 @@ func TestAnswers(t *testing.T) {
 
 	s.Set(nil, addrs)
 	require.Eventually(t, func() bool { _, answered := ask(t, at); return !answered }, patience, 10*time.Millisecond)
-	assert.Empty(t, s.Problems())
+	require.Eventually(t, func() bool { return len(s.Problems()) == 0 }, patience, 10*time.Millisecond)
 }
 
 // TestTaken: a port that somebody has is a problem until it is free.
@@ -160,7 +160,7 @@ func TestTaken(t *testing.T) {
 
 	require.NoError(t, stranger.Close())
 	requireGot(t, at, got{200, "1", body("1", "true")})
-	assert.Empty(t, s.Problems())
+	require.Eventually(t, func() bool { return len(s.Problems()) == 0 }, patience, 10*time.Millisecond)
 }
 
 // TestCase26_TwoServicesHaveOnePort: the older one is asked about, whichever was
@@ -182,7 +182,7 @@ func TestCase26_TwoServicesHaveOnePort(t *testing.T) {
 
 	s.Set([]config.HealthCheck{younger}, addrs)
 	require.Eventually(t, func() bool { g, ok := ask(t, at); return ok && g.weight == "7" }, patience, 10*time.Millisecond)
-	assert.Empty(t, s.Problems())
+	require.Eventually(t, func() bool { return len(s.Problems()) == 0 }, patience, 10*time.Millisecond)
 }
 
 // TestMoves: one Service takes over what another had, in one step.

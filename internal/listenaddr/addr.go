@@ -10,6 +10,9 @@ import (
 // ErrNoRight says that the kernel lets this process change no addresses.
 var ErrNoRight = errors.New("no right to change addresses: needs root or CAP_NET_ADMIN, or use --redirect=none")
 
+// ErrDamaged says that an address that Ensure has made is gone.
+var ErrDamaged = errors.New("somebody has removed it")
+
 // Default are the listening addresses where none are chosen.
 func Default() map[service.Family]netip.Addr {
 	return map[service.Family]netip.Addr{

@@ -54,6 +54,25 @@ func Ensure(addrs map[service.Family]netip.Addr) (Result, error) {
 	return result, nil
 }
 
+// Check says whether addresses that Ensure has made are there: an ErrDamaged names
+// one that is gone. It asks for a socket at each, and may be called each second.
+func Check(addrs map[service.Family]netip.Addr) error {
+	for family, addr := range addrs {
+		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
+		if err == nil {
+			_ = c.Close()
+			continue
+		}
+		if !errors.Is(err, unix.EADDRNOTAVAIL) {
+			continue // there is no descriptor, say: that tells nothing
+		}
+		if why, err := lacks(family); err == nil && why == "" {
+			return fmt.Errorf("the listening address %s: %w", addr, ErrDamaged)
+		}
+	}
+	return nil
+}
+
 // Remove takes the addresses off lo, those that are there.
 func Remove(addrs map[service.Family]netip.Addr) error {
 	lo, err := openLo()

@@ -76,6 +76,25 @@ func TestEnsureMendsWhatIsWrong(t *testing.T) {
 	})
 }
 
+func TestCase31_RemovedAddressIsFound(t *testing.T) {
+	onNode(t, func(node *nettest.Host) {
+		_, err := listenaddr.Ensure(listenaddr.Default())
+		require.NoError(t, err)
+		require.NoError(t, listenaddr.Check(listenaddr.Default()))
+		for _, addr := range []string{"169.254.77.1/32", "fd77::1/128"} {
+			node.Output(t, "ip", "addr", "del", addr, "dev", "lo")
+			err := listenaddr.Check(listenaddr.Default())
+			require.ErrorIs(t, err, listenaddr.ErrDamaged)
+			require.ErrorContains(t, err, strings.Split(addr, "/")[0])
+			_, err = listenaddr.Ensure(listenaddr.Default())
+			require.NoError(t, err)
+			require.NoError(t, listenaddr.Check(listenaddr.Default()))
+		}
+		node.Output(t, "sysctl", "-w", "net.ipv6.conf.lo.disable_ipv6=1")
+		require.NoError(t, listenaddr.Check(listenaddr.Default()), "no address of a family that the node has not")
+	})
+}
+
 func TestAddressesListenAndAreNoSource(t *testing.T) {
 	onNode(t, func(node *nettest.Host) {
 		_, err := listenaddr.Ensure(listenaddr.Default())

@@ -14,5 +14,8 @@ func Ensure(map[service.Family]netip.Addr) (Result, error) {
 	return Result{}, errors.New("listening addresses on lo are for Linux: use --redirect=none")
 }
 
+// Check finds nothing: there are none.
+func Check(map[service.Family]netip.Addr) error { return nil }
+
 // Remove does nothing: there are none.
 func Remove(map[service.Family]netip.Addr) error { return nil }

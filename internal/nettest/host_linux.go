@@ -114,10 +114,11 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.C
 }
 
 // Output runs a command on the host to its end and returns what it printed on
-// standard output. A command that fails ends the test with all it printed.
+// standard output. A command that fails, or takes minutes, ends the test with all
+// it printed.
 func (h *Host) Output(t testing.TB, name string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 6*Patience)
 	defer cancel()
 	var stdout, stderr strings.Builder
 	cmd := h.Command(ctx, name, args...)

@@ -38,7 +38,7 @@ func NewClient(address string) (*Client, error) {
 	return &Client{
 		base: "http://" + u.Host,
 		// No proxy of the environment's: the answer is about this very address.
-		http: http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{}},
+		http: http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}},
 	}, nil
 }
 

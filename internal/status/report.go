@@ -91,7 +91,8 @@ type Source struct {
 	Age       string `json:"age,omitempty"`     // since it last sent an update
 	Checked   string `json:"checked,omitempty"` // since it last saw its origin whole
 	Services  int    `json:"services"`
-	Endpoints int    `json:"endpoints"` // EndpointSlices and Endpoints objects
+	Endpoints int    `json:"endpoints"`          // EndpointSlices and Endpoints objects
+	Problems  int    `json:"problems,omitempty"` // objects and files that it could not take as they are
 	Error     string `json:"error,omitempty"`
 }
 
@@ -101,7 +102,7 @@ func SourcesOf(infos []config.SourceInfo, now time.Time) []Source {
 	for i, s := range infos {
 		sources[i] = Source{
 			Name: s.Name, Delivered: s.Delivered, Age: age(s.Updated, now), Checked: age(s.Checked, now),
-			Services: s.Services, Endpoints: s.Endpoints, Error: s.Err,
+			Services: s.Services, Endpoints: s.Endpoints, Problems: s.Problems, Error: s.Err,
 		}
 	}
 	return sources

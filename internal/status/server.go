@@ -10,12 +10,13 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
-	"github.com/hashicorp/go-multierror"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
+	"github.com/userspace-proxy/userspace-proxy/internal/connlimit"
 	"github.com/userspace-proxy/userspace-proxy/internal/explain"
 )
 
@@ -40,16 +41,27 @@ type Config struct {
 
 // CheckAddress says what is wrong with an address to bind, as flags have it.
 func CheckAddress(address string) error {
-	if address == "" {
-		return nil
-	}
-	if _, err := netip.ParseAddrPort(address); err != nil {
-		return fmt.Errorf("%q is not an IP address and a port like 127.0.0.1:10249 or [::1]:10249, nor empty for none", address)
+	for _, one := range eachFamily(address) {
+		if _, err := netip.ParseAddrPort(one); err != nil {
+			return fmt.Errorf("%q is not an IP address and a port like 127.0.0.1:10249 or [::1]:10249, nor a port alone like :10256 for all addresses of this machine, nor empty for none", address)
+		}
 	}
 	return nil
 }
 
-// Server is a server for each address. Close it, or let Run do so.
+// eachFamily are the addresses to bind where flags have this one: a port alone is
+// a socket for each family.
+func eachFamily(address string) []string {
+	switch {
+	case address == "":
+		return nil
+	case strings.HasPrefix(address, ":"):
+		return []string{"0.0.0.0" + address, "[::]" + address}
+	}
+	return []string{address}
+}
+
+// Server is a server for each flag's addresses. Close it, or let Run do so.
 type Server struct {
 	places []*place
 	log    logrus.FieldLogger
@@ -59,38 +71,45 @@ type Server struct {
 type place struct {
 	flag, address string
 	socket        net.Listener // nil: it cannot be bound yet
-	server        *http.Server
+	server        *http.Server // of all places of the flag
 }
 
-// bindAgain is how soon an address that could not be bound is tried again, as
-// kube-proxy does.
+// bindAgain is how soon an address that could not be bound, or whose socket has
+// failed, is tried again, as kube-proxy does.
 const bindAgain = 5 * time.Second
+
+// mostConnections is how many may be open at the addresses of each flag. Who asks
+// is answered soon, so that many are of no use to anybody, and they are among the
+// descriptors that the data path keeps spare (see spare in package proxy).
+const mostConnections = 20
 
 // Listen binds the addresses, so that from now on clients wait instead of
 // being refused. With HardFail one that cannot be bound is an error, which names
-// the flag; otherwise Run tries it again.
+// the flag; otherwise Run tries it again. Of both families the machine may have one.
 func Listen(c Config) (*Server, error) {
 	s := &Server{log: c.Log}
 	for _, at := range []struct {
 		flag, address string
-		handler       http.Handler
+		server        *http.Server
 	}{
-		{"--healthz-bind-address", c.HealthAddress, healthOnly(c)},
-		{"--metrics-bind-address", c.MetricsAddress, everything(c)},
+		{"--healthz-bind-address", c.HealthAddress, c.healthServer()},
+		{"--metrics-bind-address", c.MetricsAddress, c.server(everything(c))},
 	} {
-		if at.address == "" {
-			continue
+		addresses := eachFamily(at.address)
+		for _, address := range addresses {
+			p := &place{flag: at.flag, address: address, server: at.server}
+			switch err := p.bind(c.Log); {
+			case err == nil:
+			case len(addresses) > 1 && errors.Is(err, syscall.EAFNOSUPPORT):
+				continue
+			case c.HardFail:
+				s.Close()
+				return nil, err
+			default:
+				c.Log.Errorf("%v; trying again every %v", err, bindAgain)
+			}
+			s.places = append(s.places, p)
 		}
-		p := &place{flag: at.flag, address: at.address, server: c.server(at.handler)}
-		switch err := p.bind(c.Log); {
-		case err == nil:
-		case c.HardFail:
-			s.Close()
-			return nil, err
-		default:
-			c.Log.Errorf("%v; trying again every %v", err, bindAgain)
-		}
-		s.places = append(s.places, p)
 	}
 	return s, nil
 }
@@ -106,20 +125,28 @@ func (p *place) bind(log logrus.FieldLogger) error {
 	return nil
 }
 
-// serve answers until the server is closed, and before that binds the address
-// where that is not done, until ctx ends.
-func (p *place) serve(ctx context.Context, log logrus.FieldLogger) error {
+// serve answers until the server is closed, or ctx ends. It binds the address where
+// that is not done, and again where the socket fails: a restart would do no more, and
+// end connections that nothing is wrong with.
+func (p *place) serve(ctx context.Context, log logrus.FieldLogger) {
 	again := time.NewTicker(bindAgain)
 	defer again.Stop()
-	for p.socket == nil {
-		select {
-		case <-ctx.Done():
-			return http.ErrServerClosed
-		case <-again.C:
-			_ = p.bind(log) // why it cannot be bound is said already
+	for {
+		for p.socket == nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-again.C:
+				_ = p.bind(log) // why it cannot be bound is said already
+			}
 		}
+		err := p.server.Serve(p.socket) // closes it
+		if errors.Is(err, http.ErrServerClosed) {
+			return
+		}
+		log.Errorf("%s %s: the socket has failed: %v; binding it again every %v", p.flag, p.address, err, bindAgain)
+		p.socket = nil
 	}
-	return p.server.Serve(p.socket)
 }
 
 // listen binds one address in its own family alone: 0.0.0.0 is not ::.
@@ -136,11 +163,20 @@ func listen(address string) (net.Listener, error) {
 	return socket, err // Listen names flag and address
 }
 
+// healthServer is for anybody who asks: one short question a connection.
+func (c Config) healthServer() *http.Server {
+	s := c.server(healthOnly(c))
+	s.ReadTimeout, s.WriteTimeout = s.ReadHeaderTimeout, s.ReadHeaderTimeout
+	s.SetKeepAlivesEnabled(false)
+	return s
+}
+
 // server is meant for a few clients that are known, and still lets nobody hold
 // a connection for ever. Profiles take their time to write.
 func (c Config) server(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
+		ConnState:         connlimit.New(mostConnections).Note,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      2 * time.Minute,
@@ -173,33 +209,20 @@ func (s *Server) Addresses() []net.Addr {
 // Run answers until ctx ends, lets the requests that are being answered come
 // to their end for a moment, and closes everything.
 func (s *Server) Run(ctx context.Context) error {
-	running, stop := context.WithCancel(ctx)
-	defer stop()
 	var all sync.WaitGroup
-	errs := make([]error, len(s.places))
-	for i, p := range s.places {
-		all.Go(func() {
-			defer stop()
-			errs[i] = p.serve(running, s.log)
-		})
+	for _, p := range s.places {
+		all.Go(func() { p.serve(ctx, s.log) })
 	}
-	<-running.Done()
+	<-ctx.Done()
 	s.shutdown()
 	all.Wait()
-
-	var failed *multierror.Error
-	for _, err := range errs {
-		if !errors.Is(err, http.ErrServerClosed) {
-			failed = multierror.Append(failed, fmt.Errorf("status server: %w", err))
-		}
-	}
-	return failed.ErrorOrNil()
+	return nil
 }
 
 func (s *Server) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	for _, p := range s.places {
+	for _, p := range s.places { // two of one server: the second time nothing is left to do
 		if p.server.Shutdown(ctx) != nil {
 			_ = p.server.Close() // clients that take longer have had their time
 		}

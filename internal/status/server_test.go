@@ -255,10 +255,7 @@ func TestListen_portTaken(t *testing.T) {
 	assert.EqualError(t, err, "--healthz-bind-address "+at+": bind: address already in use")
 
 	// What was bound before is closed again.
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	health := free.Addr().String()
-	require.NoError(t, free.Close())
+	health := freeAddress(t)
 	_, err = Listen(complete(Config{HealthAddress: health, MetricsAddress: at, HardFail: true}))
 	assert.EqualError(t, err, "--metrics-bind-address "+at+": bind: address already in use")
 	_, err = net.Dial("tcp", health)
@@ -278,14 +275,7 @@ func TestListen_again(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- s.Run(ctx) }()
 	require.NoError(t, taken.Close())
-	require.Eventually(t, func() bool {
-		response, err := http.Get("http://" + at + "/livez")
-		if err != nil {
-			return false
-		}
-		return assert.NoError(t, response.Body.Close())
-	}, time.Minute, 20*time.Millisecond)
-	http.DefaultClient.CloseIdleConnections()
+	requireAnswers(t, at)
 	cancel()
 	assert.NoError(t, <-done)
 }
@@ -312,22 +302,72 @@ func TestCase51_unspecifiedIPv4AddressTakesNoIPv6(t *testing.T) {
 	assert.NoError(t, other.Close())
 }
 
-func TestServer_Run_endsWhenASocketFails(t *testing.T) {
+// TestServer_bindsAgain: where sockets fail (here they are closed, as ss -K does) their
+// addresses are bound again, and the program goes on.
+func TestServer_bindsAgain(t *testing.T) {
 	t.Parallel()
-	s, err := Listen(complete(Config{HealthAddress: "127.0.0.1:0"}))
+	s, err := Listen(complete(Config{HealthAddress: freeAddress(t), MetricsAddress: freeAddress(t)}))
 	require.NoError(t, err)
-	s.Close()
-	err = s.Run(context.Background())
-	require.Error(t, err)
-	assert.ErrorIs(t, err, net.ErrClosed)
+	var sockets []net.Listener
+	for _, p := range s.places {
+		sockets = append(sockets, p.socket)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	for _, socket := range sockets {
+		requireAnswers(t, socket.Addr().String())
+		require.NoError(t, socket.Close())
+		requireAnswers(t, socket.Addr().String())
+	}
+	cancel()
+	assert.NoError(t, <-done)
+}
+
+// freeAddress is one where nobody listens now.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// requireAnswers waits until it is said at an address that the proxy lives.
+func requireAnswers(t *testing.T, at string) {
+	t.Helper()
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+	require.Eventually(t, func() bool {
+		response, err := client.Get("http://" + at + "/livez")
+		if err != nil {
+			return false
+		}
+		return assert.NoError(t, response.Body.Close()) && response.StatusCode == http.StatusOK
+	}, time.Minute, 20*time.Millisecond, "%s does not answer", at)
+}
+
+// TestListen_bothFamilies: a port alone is a socket in each.
+func TestListen_bothFamilies(t *testing.T) {
+	t.Parallel()
+	_, port, err := net.SplitHostPort(freeAddress(t))
+	require.NoError(t, err)
+	s, err := Listen(complete(Config{HealthAddress: ":" + port}))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	requireAnswers(t, "127.0.0.1:"+port)
+	requireAnswers(t, "[::1]:"+port)
+	cancel()
+	assert.NoError(t, <-done)
 }
 
 func TestCheckAddress(t *testing.T) {
 	t.Parallel()
-	for _, good := range []string{"", "0.0.0.0:10256", "[::1]:0", "127.0.0.1:10249"} {
+	for _, good := range []string{"", ":10256", "0.0.0.0:10256", "[::1]:0", "127.0.0.1:10249"} {
 		assert.NoError(t, CheckAddress(good), good)
 	}
-	for _, bad := range []string{"10256", ":10256", "localhost:1", "127.0.0.1", "[::1]", "127.0.0.1:70000"} {
+	for _, bad := range []string{"10256", ":", ":http", ":70000", "localhost:1", "127.0.0.1", "[::1]", "127.0.0.1:70000"} {
 		err := CheckAddress(bad)
 		if assert.Error(t, err, bad) {
 			assert.True(t, strings.HasPrefix(err.Error(), `"`+bad+`" is not an IP address and a port`), err.Error())

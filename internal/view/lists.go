@@ -39,7 +39,8 @@ func Connections(r status.Report, style layout.Style) string {
 // Problems are all of them, each with what to do, after what keeps the proxy
 // itself from being ready.
 func Problems(r status.Report, style layout.Style) string {
-	text := problems(r.Problems, len(r.Problems), style)
+	all := withSources(r)
+	text := problems(all, len(all), style)
 	if own := shortcomings(r, style); own != "" {
 		text = style.Alarm("the proxy itself") + "\n" + own + text
 	}
@@ -47,6 +48,21 @@ func Problems(r status.Report, style layout.Style) string {
 		return "no problems\n"
 	}
 	return text
+}
+
+// withSources are all problems, those of sources that fail now first. One that has
+// never said what there is has a problem of its own.
+func withSources(r status.Report) []status.Problem {
+	var all []status.Problem
+	for _, s := range r.Sources {
+		if s.Error != "" && s.Delivered {
+			all = append(all, status.Problem{
+				Object: "source " + s.Name, Reason: "SourceFails", Detail: s.Error,
+				Advice: "what is known of it, as of " + ago(s.Checked) + ", stays in use meanwhile",
+			})
+		}
+	}
+	return append(all, r.Problems...)
 }
 
 // problems are the first of them.

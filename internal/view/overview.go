@@ -24,10 +24,10 @@ func Overview(r status.Report, style layout.Style) string {
 	if len(r.Ports) > 0 {
 		b.WriteString("\n" + ports(r.Ports, style))
 	}
-	if len(r.Problems) > 0 {
+	if all := withSources(r); len(all) > 0 {
 		const most = 5
-		b.WriteString("\n" + style.Strong("PROBLEMS") + "\n" + problems(r.Problems, most, style))
-		if more := len(r.Problems) - most; more > 0 {
+		b.WriteString("\n" + style.Strong("PROBLEMS") + "\n" + problems(all, most, style))
+		if more := len(all) - most; more > 0 {
 			fmt.Fprintf(&b, "and %d more: userspace-proxy status problems\n", more)
 		}
 	}
@@ -47,7 +47,7 @@ func heading(r status.Report, style layout.Style) string {
 	b.WriteString(shortcomings(r, style))
 	summary, _, _ := strings.Cut(r.Summary, "; ") // problems come below
 	fmt.Fprintf(&b, "%s\n%s, %s; %s\n", layout.Clean(summary),
-		count(r.ConnectionsOpen, "connection"), count(r.FlowsOpen, "flow"), count(len(r.Problems), "problem"))
+		count(r.ConnectionsOpen, "connection"), count(r.FlowsOpen, "flow"), count(len(withSources(r)), "problem"))
 	return b.String()
 }
 
@@ -75,6 +75,8 @@ func sources(all []status.Source, style layout.Style) string {
 			state = layout.Painted(s.Error, style.Alarm)
 		case !s.Delivered:
 			state = layout.Painted("has not said yet what there is", style.Notice)
+		case s.Problems > 0:
+			state = layout.Painted("in step, but for "+count(s.Problems, "problem"), style.Notice)
 		}
 		t.Row(layout.Text(s.Name), layout.Number(strconv.Itoa(s.Services)), layout.Number(strconv.Itoa(s.Endpoints)),
 			layout.Text(ago(s.Age)), layout.Text(ago(s.Checked)), state)

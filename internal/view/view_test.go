@@ -29,8 +29,8 @@ func aReport() status.Report {
 		Version: "v1.2.3 (go1.26.8, linux/amd64)", Node: status.Node{Name: "node-a"}, Uptime: "26h3m4s", Redirect: "nftables",
 		Summary: "serving 3 ports of 3 services at 4 portals through nftables; 2 problems, see /statusz",
 		Sources: []status.Source{
-			{Name: "file", Delivered: true, Age: "12s", Checked: "0s", Services: 2, Endpoints: 3},
-			{Name: "kubernetes", Error: "connection refused"},
+			{Name: "file", Delivered: true, Age: "12s", Checked: "0s", Services: 2, Endpoints: 3, Problems: 1},
+			{Name: "kubernetes", Delivered: true, Checked: "22s", Error: "connection refused"},
 			{Name: "etcd"},
 		},
 		Problems: []status.Problem{{
