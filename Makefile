@@ -30,7 +30,7 @@ e2e: ## only the end-to-end tests: the binary in network namespaces (root)
 	@scripts/controlplane.sh
 	@scripts/e2e.sh
 
-e2e-cluster: ## Kubernetes' own specs on three nodes of this machine (root, an hour and three quarters); writes docs/conformance.md
+e2e-cluster: ## Kubernetes' own specs on three nodes of this machine (root, one to two hours); writes docs/conformance.md
 	@e2e/cluster/conformance.sh
 
 fuzz: ## every fuzz target for FUZZTIME (5s)

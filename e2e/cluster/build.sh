@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds what the cluster is made of into the cache: Kubernetes' programs in one
 # binary, its end-to-end tests, and the few images that they use, all from Go
-# modules and programs of this machine; nothing is pulled. 15 to 25 minutes on
+# modules and programs of this machine; nothing is pulled. 12 to 25 minutes on
 # two idle cores the first time, 2 GB; then nothing. On Debian, as root, it
 # installs the packages that it lacks.
 set -euo pipefail

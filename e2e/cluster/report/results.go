@@ -179,7 +179,7 @@ e2e/cluster/conformance.sh kube-proxy-nftables   # one column anew
 ` + "```" + `
 
 How long each run took is below, on %d cores; other work on the machine makes it longer.
-What the nodes are made of takes 15 to 25 minutes to build, once.
+What the nodes are made of takes 12 to 25 minutes to build, once.
 
 Left out are specs that reboot nodes, need SCTP, or a cloud with load balancers.
 
