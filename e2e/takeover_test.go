@@ -239,6 +239,15 @@ func TestTakeover_notAskedFor(t *testing.T) {
 	})
 }
 
+// requireServesOn: the first process, whose connection c is, is again what it was.
+func requireServesOn(t *testing.T, bed *nettest.Bed, first *proxy, c net.Conn) {
+	t.Helper()
+	first.says(t, "serving this node again")
+	requireEcho(t, c, "still here", "still here")
+	requireAnswers(t, bed.Client, target{"tcp", "10.10.2.1:30080"}, "a")
+	first.expectProbes(t, 200, 200, 200)
+}
+
 // TestTakeover_cannotStart: it has asked, and then finds that it cannot do its work.
 func TestTakeover_cannotStart(t *testing.T) {
 	t.Parallel()
@@ -248,10 +257,7 @@ func TestTakeover_cannotStart(t *testing.T) {
 	got := command(t, bed.Node, append(os.Environ(), "PATH="+t.TempDir()), "run", "--file", p.file, "--redirect=nftables", "--takeover")
 	assert.Equal(t, 1, got.code)
 	assert.Contains(t, got.stderr, "nft")
-	p.says(t, "serving this node again")
-	requireEcho(t, c, "still here", "still here")
-	requireAnswers(t, bed.Client, target{"tcp", "10.10.2.1:30080"}, "a")
-	p.expectProbes(t, 200, 200, 200)
+	requireServesOn(t, bed, p, c)
 }
 
 // TestTakeover_noRoomForListeners: where a process cannot have as many listeners as
@@ -264,10 +270,7 @@ func TestTakeover_noRoomForListeners(t *testing.T) {
 	got := command(t, bed.Node, os.Environ(), "run", "--file", p.file, "--redirect=nftables", "--takeover", "--proxy-port-range=20000-20000")
 	assert.Equal(t, 1, got.code)
 	assert.Contains(t, got.stderr, "give a wider --proxy-port-range")
-	p.says(t, "serving this node again")
-	requireEcho(t, c, "still here", "still here")
-	requireAnswers(t, bed.Client, target{"tcp", "10.10.2.1:30080"}, "a")
-	p.expectProbes(t, 200, 200, 200)
+	requireServesOn(t, bed, p, c)
 }
 
 // TestTakeover_fromOneThatHangs: nobody waits for ever for a process that does
@@ -282,9 +285,7 @@ func TestTakeover_fromOneThatHangs(t *testing.T) {
 	p.signal(t, syscall.SIGCONT)
 	assert.Equal(t, 1, got.code)
 	assert.Contains(t, got.stderr, "does not yield")
-	p.says(t, "serving this node again")
-	requireEcho(t, c, "still here", "still here")
-	requireAnswers(t, bed.Client, target{"tcp", "10.10.2.1:30080"}, "a")
+	requireServesOn(t, bed, p, c)
 }
 
 // TestTakeover_transparent: connections from clients' own addresses go on too, also
