@@ -289,14 +289,14 @@ func TestCase31_TheWatchMendsAlone(t *testing.T) {
 	eachRules(t, func(t *testing.T, bed *nettest.Bed, lead way) {
 		tcp, udp := serveNamed(t, bed.Back, "tcp", 8080, "a"), serveNamed(t, bed.Back, "udp", 8080, "a")
 		p := lead.start(t, bed.Node, manifest(changing(map[string][]string{"stream": tcp, "datagram": udp})), "--sync-period=1h")
-		for what, damage := range map[string]func(){
-			"rules":               func() { lead.wipe(t, bed.Node) },
-			"listening addresses": func() { removeListeningAddresses(t, bed.Node) },
+		for said, damage := range map[string]func(){
+			"rules were changed by somebody else": func() { lead.wipe(t, bed.Node) },
+			"the listening address ":              func() { removeListeningAddresses(t, bed.Node) },
 		} {
 			damage()
 			requireAnswersEverywhere(t, bed, "a")
-			p.says(t, "rules are being restored")
-			assert.Empty(t, p.problems(t), what)
+			p.says(t, said)
+			assert.Empty(t, p.problems(t), said)
 		}
 		p.stop(t)
 	})

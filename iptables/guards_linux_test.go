@@ -22,6 +22,7 @@ func TestCase46_ListenerPortsAnswerOnlyTranslatedTraffic(t *testing.T) {
 func TestCase53_StrangerInThePortRangeIsGuardedAndRulesLeaveHim(t *testing.T) {
 	eachKind(t, func(t *testing.T, k Kind) { guarded(t, k, true) })
 }
+
 func guarded(t *testing.T, k Kind, crash bool) {
 	t.Helper()
 	w := newWorld(t, k)

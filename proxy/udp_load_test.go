@@ -29,6 +29,7 @@ func TestUDPOrderWithinAFlowStays(t *testing.T) {
 		got++
 	}
 }
+
 func TestUDPManyClientsGetEachTheirOwn(t *testing.T) {
 	t.Parallel()
 	const clients, rounds = 200, 5
@@ -87,6 +88,7 @@ func TestUDPEverythingAtOnce(t *testing.T) {
 	wg.Wait()
 	assert.Zero(t, p.limit.taken.Load())
 }
+
 func TestUDPKnownFlowAllocatesNothing(t *testing.T) {
 	e := sinkUDP(t)
 	p := serveUDP(t, udpOptions{}, e.addr)

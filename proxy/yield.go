@@ -17,6 +17,8 @@ type Memory struct {
 	// Served is what was served: the next process serves it too until every source
 	// has told it what there is.
 	Served []service.Port
+	// Ports are those that its listeners are at.
+	Ports service.PortRange
 	// Affinity is which endpoint the clients of each service port went to last.
 	Affinity map[string][]loadbalancer.Memory
 }
@@ -27,7 +29,7 @@ type Memory struct {
 // it Reconcile may be called again.
 func (p *Proxier) Yield() Memory {
 	p.claims.release(p.shared.budget, nil)
-	known := Memory{Affinity: make(map[string][]loadbalancer.Memory)}
+	known := Memory{Ports: p.config.Ports, Affinity: make(map[string][]loadbalancer.Memory)}
 	maps.Copy(known.Affinity, p.recall.Affinity) // where this one has not come that far itself
 	for _, port := range p.recall.Served {
 		if p.ports[port.Key] == nil {
@@ -69,8 +71,9 @@ func (m Memory) FitsBeside(ports service.PortRange) error {
 			stand[at]++
 		}
 	}
+	apart := m.Ports.First > 0 && (m.Ports.Last < ports.First || ports.Last < m.Ports.First)
 	for at, n := range stand {
-		if 2*n > ports.Size() {
+		if need := 2 * n; need > ports.Size() && !apart || n > ports.Size() {
 			return fmt.Errorf("%d listeners stand for %s by %s, and %v has no room for as many beside them: give a wider --proxy-port-range, or start without --takeover", n, at.protocol, at.family, ports)
 		}
 	}

@@ -87,7 +87,7 @@ func TestRecall_servesOnUntilAllIsKnown(t *testing.T) {
 	second, r := proxier()
 	known.Served = append(known.Served, other)
 	second.Recall(known)
-	assert.Equal(t, Memory{known.Served[:2], known.Affinity}, second.Yield(), "a third would know as much")
+	assert.Equal(t, Memory{known.Served[:2], known.Ports, known.Affinity}, second.Yield(), "a third would know as much")
 	stop = reconcile(second)
 	defer stop()
 	second.Update([]service.Port{next, elsewhere}, false)
@@ -113,6 +113,9 @@ func TestMemory_FitsBeside(t *testing.T) {
 	datagrams.Protocol = service.UDP
 	known := Memory{Served: []service.Port{one, both, datagrams}}
 	require.NoError(t, known.FitsBeside(service.PortRange{First: 1, Last: 6}))
+	known.Ports = service.PortRange{First: 6, Last: 9}
+	require.NoError(t, known.FitsBeside(service.PortRange{First: 1, Last: 5}), "another range")
+	known.Ports.First = 5
 	require.EqualError(t, known.FitsBeside(service.PortRange{First: 1, Last: 5}),
 		"3 listeners stand for TCP by IPv4, and 1-5 has no room for as many beside them: give a wider --proxy-port-range, or start without --takeover")
 }

@@ -79,13 +79,21 @@ func (m *Main) demo(ctx context.Context, d *demo.Demo, period time.Duration, tra
 			return nil
 		case <-s.translator.synced:
 		}
-		fmt.Fprint(m.Stdout, page.String())
+		if _, err := fmt.Fprint(m.Stdout, page.String()); err != nil {
+			return fmt.Errorf("showing the demo: %w", err)
+		}
 		// From here on the log tells what becomes of changes to the manifest.
 		log.SetLevel(o.meant.level)
 		defer log.SetLevel(logrus.WarnLevel)
-		return d.Run(ctx, period, func(what string) {
-			fmt.Fprintf(m.Stdout, "%s  %s\n", time.Now().Format(time.TimeOnly), what)
+		ctx, end := context.WithCancel(ctx)
+		defer end()
+		var unseen error // nobody looks any more
+		err := d.Run(ctx, period, func(what string) {
+			if _, unseen = fmt.Fprintf(m.Stdout, "%s  %s\n", time.Now().Format(time.TimeOnly), what); unseen != nil {
+				end()
+			}
 		})
+		return errors.Join(err, unseen)
 	})
 	if err == nil {
 		fmt.Fprintln(m.Stdout, "\nThe demo has ended and left nothing.")

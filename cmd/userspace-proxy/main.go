@@ -38,8 +38,8 @@ func main() {
 	m := Main{Name: os.Args[0], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, LeadKlog: kubelog.Lead}
 	m.TakeSignals = func() {
 		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-		signal.Ignore(syscall.SIGPIPE)       // whoever reads the log may go: connections stay
-		if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // whoever reads the log may go: connections stay
+		if !signal.Ignored(syscall.SIGHUP) {                    // as nohup has it
 			signal.Notify(signals, syscall.SIGHUP) // the terminal is gone
 		}
 	}

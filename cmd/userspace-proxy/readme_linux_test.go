@@ -94,7 +94,7 @@ func logged(t *testing.T, line string) string {
 	message := regexp.MustCompile(`^INFO\[\S+\] (.*?)( +source=file)?\n$`).FindStringSubmatch(line)
 	require.NotNil(t, message, line)
 	pattern := regexp.QuoteMeta(message[1])
-	for _, varies := range []string{"v0.0.0 (go1.26.8, linux/amd64)", "v1.0.6 (Lester Gooch #5)", "19900", "14925"} {
+	for _, varies := range []string{"v0.0.0 (go1.26.8, linux/amd64)", "v1.0.6 (Lester Gooch #5)", "19864", "14898"} {
 		pattern = strings.ReplaceAll(pattern, regexp.QuoteMeta(varies), ".*")
 	}
 	return `level=info msg="?` + pattern + `"?( source=file)?\n`

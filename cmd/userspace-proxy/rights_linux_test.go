@@ -55,8 +55,9 @@ func asNobody(t *testing.T, binary string, args ...string) (code int, stderr str
 	return cmd.ProcessState.ExitCode(), out.String()
 }
 
+// TestWithoutRights cannot be parallel: its programs serve this machine for a moment,
+// as others' do.
 func TestWithoutRights(t *testing.T) {
-	t.Parallel()
 	nettest.Need(t, "nft")
 	binary := copyOfTests(t)
 	dir := openDir(t)

@@ -193,15 +193,24 @@ func (s *server) watchRules(ctx context.Context) error {
 }
 
 // watchAddresses looks once a second whether the listening addresses are there. One
-// that is gone is made anew at once: new listeners need it before the rules do.
+// that is gone is made anew at once: new listeners need it before the rules do. Where
+// that fails the same way again, the Proxier is trying already.
 func (s *server) watchAddresses(ctx context.Context, damaged func(error)) error {
+	last := ""
 	return watch.Rules{
 		Changed:      func() bool { return true },
 		Check:        func(context.Context) error { return listenaddr.Check(s.redirect.own) },
 		CanaryPeriod: time.Second, CheckPeriod: s.options.syncPeriod,
 	}.Watch(ctx, func(err error) {
 		_, failed := listenaddr.Ensure(s.redirect.own)
-		damaged(errors.Join(err, failed))
+		why := ""
+		if failed != nil {
+			why = failed.Error()
+		}
+		if why == "" || why != last {
+			damaged(errors.Join(err, failed))
+		}
+		last = why
 	})
 }
 

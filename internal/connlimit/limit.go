@@ -32,7 +32,7 @@ func (l *Limit) Note(c net.Conn, state http.ConnState) {
 			l.open = slices.Delete(l.open, 0, 1)
 		}
 		l.open = append(l.open, c)
-	case http.StateClosed:
+	case http.StateClosed, http.StateHijacked:
 		l.open = slices.DeleteFunc(l.open, func(other net.Conn) bool { return other == c })
 	}
 }

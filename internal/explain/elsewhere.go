@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/userspace-proxy/userspace-proxy/config"
 	"github.com/userspace-proxy/userspace-proxy/service"
 )
 
@@ -44,10 +45,12 @@ func (w World) reported(a *Answer, q Question) {
 	}
 }
 
-// reportedOf adds the problems of a Service, and says whether there are any.
+// reportedOf adds why a Service has no endpoints, and says whether anything is
+// reported of them.
 func (w World) reportedOf(a *Answer, name service.PortName) (found bool) {
+	ofEndpoints := []string{config.ReasonPortNameMismatch, config.ReasonRefusedEndpoint, config.ReasonEndpointLoop, config.ReasonUnsupportedAddressType}
 	for _, p := range w.Problems {
-		if p.Service.Namespace == name.Namespace && p.Service.Name == name.Name {
+		if p.Service.Namespace == name.Namespace && p.Service.Name == name.Name && slices.Contains(ofEndpoints, p.Reason) {
 			a.advise(p.String())
 			found = true
 		}

@@ -167,7 +167,10 @@ func TestExplain(t *testing.T) {
 		"no-endpoint":    {"tcp", "10.96.0.11:80", "", nil, Refused},
 		"no-endpoint-reported": {"tcp", "10.96.0.11:80", "", func(w *World) {
 			w.Problems = append(w.Problems, service.Problem{
-				Object: "Service shop/empty", Field: "spec.ports[0].name", Detail: `no endpoint has a port "http"/TCP; there are "htp"/TCP`,
+				Object: "Service shop/empty", Field: "spec.ports[0].nodePort", Reason: "PortTaken", Detail: "it would not help",
+				Service: service.ServiceRef{Namespace: "shop", Name: "empty"},
+			}, service.Problem{
+				Object: "Service shop/empty", Field: "spec.ports[0].name", Reason: "PortNameMismatch", Detail: `no endpoint has a port "http"/TCP; there are "htp"/TCP`,
 				Service: service.ServiceRef{Namespace: "shop", Name: "empty"},
 			})
 		}, Refused},
@@ -227,6 +230,7 @@ func TestParse_wrong(t *testing.T) {
 		{"sctp", "10.96.0.1:80", "", `the protocol must be tcp or udp, got "sctp"`},
 		{"tcp", "10.96.0.1", "", `"10.96.0.1" is not an IP address and a port like 10.96.0.10:80 or [fd00::10]:80; names are not looked up`},
 		{"tcp", "web:80", "", `"web:80" is not an IP address and a port like 10.96.0.10:80 or [fd00::10]:80; names are not looked up`},
+		{"tcp", "fd00::1", "", `"fd00::1" is not an IP address and a port like 10.96.0.10:80 or [fd00::10]:80; names are not looked up`},
 		{"tcp", "fd00::1:80", "", `"fd00::1:80" is not an IP address and a port like 10.96.0.10:80 or [fd00::10]:80; an IPv6 address stands in brackets: [fd00::1]:80`},
 		{"tcp", "10.96.0.1:0", "", `"10.96.0.1:0" is not an IP address and a port like 10.96.0.10:80 or [fd00::10]:80; names are not looked up`},
 		{"tcp", "10.96.0.1:80", "me", `--from: "me" is not an IP address`},

@@ -26,8 +26,10 @@ func Parse(protocol, to, from string) (Question, error) {
 	at, err := netip.ParseAddrPort(to)
 	if err != nil || at.Port() == 0 || at.Addr().Zone() != "" {
 		hint := "names are not looked up"
-		if i := strings.LastIndexByte(to, ':'); strings.Count(to, ":") > 1 && to[0] != '[' {
-			hint = fmt.Sprintf("an IPv6 address stands in brackets: [%s]%s", to[:i], to[i:])
+		if i := strings.LastIndexByte(to, ':'); i > 0 {
+			if a, err := netip.ParseAddr(to[:i]); err == nil && a.Is6() {
+				hint = fmt.Sprintf("an IPv6 address stands in brackets: [%s]%s", to[:i], to[i:])
+			}
 		}
 		return q, fmt.Errorf("%q is not an IP address and a port like 10.96.0.10:80 or [fd00::10]:80; %s", to, hint)
 	}

@@ -81,6 +81,8 @@ func TestCase31_RemovedAddressIsFound(t *testing.T) {
 		_, err := listenaddr.Ensure(listenaddr.Default())
 		require.NoError(t, err)
 		require.NoError(t, listenaddr.Check(listenaddr.Default()))
+		// As nodes with keepalived have it: any address can be bound then.
+		node.Output(t, "sysctl", "-w", "net.ipv4.ip_nonlocal_bind=1", "net.ipv6.ip_nonlocal_bind=1")
 		for _, addr := range []string{"169.254.77.1/32", "fd77::1/128"} {
 			node.Output(t, "ip", "addr", "del", addr, "dev", "lo")
 			err := listenaddr.Check(listenaddr.Default())

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -51,14 +52,16 @@ func Problems(r status.Report, style layout.Style) string {
 }
 
 // withSources are all problems, those of sources that fail now first. One that has
-// never said what there is has a problem of its own.
+// never said what there is, or that has ended, has a problem of its own.
 func withSources(r status.Report) []status.Problem {
 	var all []status.Problem
 	for _, s := range r.Sources {
-		if s.Error != "" && s.Delivered {
+		object := "Source " + s.Name
+		told := slices.ContainsFunc(r.Problems, func(p status.Problem) bool { return p.Object == object })
+		if s.Error != "" && s.Delivered && !told {
 			all = append(all, status.Problem{
-				Object: "source " + s.Name, Reason: "SourceFails", Detail: s.Error,
-				Advice: "what is known of it, as of " + ago(s.Checked) + ", stays in use meanwhile",
+				Object: object, Reason: "SourceFails", Detail: s.Error,
+				Advice: "what is known of it, " + ago(s.Checked) + ", stays in use meanwhile",
 			})
 		}
 	}
