@@ -49,8 +49,10 @@ differences() {
   local sys_resource=24
   if ! (((0x$(awk '/^CapBnd/ {print $2}' /proc/self/status) >> sys_resource) & 1)); then
     echo "  without the capability SYS_RESOURCE, which this machine lacks" >&2
-    echo "- {op: test, path: $container/securityContext/capabilities/add/2, value: SYS_RESOURCE}"
-    echo "- {op: remove, path: $container/securityContext/capabilities/add/2}"
+    local at # in the list
+    at=$(awk '/^ +add:$/ { n = 0; list = 1; next } list && /- SYS_RESOURCE/ { print n; exit } list { n++ }' "$deploy/userspace-proxy.yaml")
+    echo "- {op: test, path: $container/securityContext/capabilities/add/$at, value: SYS_RESOURCE}"
+    echo "- {op: remove, path: $container/securityContext/capabilities/add/$at}"
   fi
 }
 
