@@ -75,8 +75,7 @@ func TestCase41_ReplacedTablesRefuseNobody(t *testing.T) {
 	var asking sync.WaitGroup
 	// A table is deleted and made in one transaction, but a packet asks one chain after
 	// the other: one that is between the new table's and the old one's at that very
-	// moment meets neither. Nobody is refused, and such a packet is lost once in
-	// hundreds of thousands.
+	// moment meets neither. Nobody is refused; such a packet is lost.
 	var lost atomic.Int32
 	for _, from := range []string{"client", "pod", "node"} {
 		asking.Go(func() {
