@@ -34,15 +34,15 @@ needs root or CAP_NET_ADMIN.`,
 // cleanup removes them and says so.
 func (m *Main) cleanup(c *cobra.Command) error {
 	m.takeSignals()
-	hold, err := takeover.Take(programName)
-	if other := new(takeover.TakenError); errors.As(err, &other) && !other.Stranger {
+	hold, taken := takeover.Take(programName)
+	if other := new(takeover.TakenError); errors.As(taken, &other) && !other.Stranger {
 		return fmt.Errorf("another %s serves this node (%v), and would make anew what is removed: end it first", programName, takeover.Peer{Process: other.Process})
 	}
-	if err == nil { // and none may begin meanwhile
+	if taken == nil { // and none may begin meanwhile
 		defer hold.Release()
 	}
 	// All are tried: what one of them cannot do keeps the others from nothing.
-	err = nil
+	var err error
 	for _, k := range new(options).ruleKinds() {
 		one := k.cleanup(c.Context())
 		if errors.Is(one, k.absent) {
